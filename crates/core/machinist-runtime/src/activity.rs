@@ -49,7 +49,7 @@ struct State {
     /// The passes that run, by their number.
     running: BTreeMap<u64, Pass>,
     next: u64,
-    /// The number of passes that have begun, by kind.
+    /// The number of passes that have begun, by queue.
     begun: BTreeMap<&'static str, u64>,
     /// When the safety sweep last ended; absent before the first one.
     swept: Option<Instant>,
@@ -58,6 +58,7 @@ struct State {
 #[derive(Debug, Clone, Copy)]
 struct Pass {
     kind: &'static str,
+    queue: &'static str,
     began: Instant,
 }
 
@@ -68,13 +69,13 @@ pub(crate) struct RunningPass<'a> {
 }
 
 impl Activity {
-    /// Records that a pass over a key of that kind begins.
-    pub(crate) fn begin(&self, kind: &'static str) -> RunningPass<'_> {
+    /// Records that a pass over a key of that kind begins. Metrics name its queue.
+    pub(crate) fn begin(&self, kind: &'static str, queue: &'static str) -> RunningPass<'_> {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
-        state.running.insert(number, Pass { kind, began: Instant::now() });
-        *state.begun.entry(kind).or_default() += 1;
+        state.running.insert(number, Pass { kind, queue, began: Instant::now() });
+        *state.begun.entry(queue).or_default() += 1;
         RunningPass { of: self, number }
     }
 
@@ -83,14 +84,14 @@ impl Activity {
         self.state().swept = Some(Instant::now());
     }
 
-    /// The number of passes that have begun, by kind.
+    /// The number of passes that have begun, by queue.
     pub(crate) fn begun(&self) -> BTreeMap<&'static str, u64> {
         self.state().begun.clone()
     }
 
-    /// The passes that run: their kind, and for how long.
+    /// The passes that run: their queue, and for how long.
     pub(crate) fn running(&self) -> Vec<(&'static str, Duration)> {
-        self.state().running.values().map(|pass| (pass.kind, pass.began.elapsed())).collect()
+        self.state().running.values().map(|pass| (pass.queue, pass.began.elapsed())).collect()
     }
 
     /// Returns which loop does not turn, if one does not. `lag` is the time for which the first key
@@ -133,7 +134,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pass_that_waits_for_a_server_is_no_stall() {
         let (activity, pulse) = (Activity::default(), Pulse::default());
-        let _pass = activity.begin("machine");
+        let _pass = activity.begin("machine", "machine");
         for _ in 0..20 {
             advance(Duration::from_secs(60)).await;
             // A request ended at its deadline, without an answer.
@@ -145,7 +146,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_does_nothing_is_a_stall() {
         let (activity, pulse) = (Activity::default(), Pulse::default());
-        let pass = activity.begin("machine");
+        let pass = activity.begin("machine", "machine");
         advance(STALLED_AFTER + Duration::from_secs(1)).await;
         let stall = activity.stall(Duration::ZERO, &pulse).expect("a stall");
         assert_eq!(stall, "no pass and no request has ended for 301 s");
@@ -157,7 +158,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_endless_pass_among_others_is_a_stall() {
         let (activity, pulse) = (Activity::default(), Pulse::default());
-        let _pass = activity.begin("machine");
+        let _pass = activity.begin("machine", "machine");
         advance(LONGEST_PASS + Duration::from_secs(1)).await;
         pulse.beat();
         let stall = activity.stall(Duration::ZERO, &pulse).expect("a stall");

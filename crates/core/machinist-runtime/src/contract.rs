@@ -13,6 +13,7 @@ use machinist_kube::Cluster;
 use machinist_serve::Metrics;
 
 use crate::feed::Feed;
+use crate::key::QueueKey as _;
 use crate::kinds::{ContractKey, KindId};
 use crate::measurement::Measurement;
 use crate::passes::{Count, WhyRecord};
@@ -59,6 +60,12 @@ pub trait Contract: Sized + Send + Sync + 'static {
     /// so the caller has no lock. A process that waits for its Lease calls it, too; its stores
     /// contain only the kinds that it watches.
     fn measure_state(_runtime: &Runtime<Self>, _metrics: &Metrics) {}
+
+    /// Returns the queue of a key in the metrics of the queue: usually the kind of the key. Other
+    /// programs of the same kind may have several queues for one kind.
+    fn queue_of(_seen: &Self::Seen, key: &Self::Key) -> &'static str {
+        key.kind()
+    }
 
     /// Records a measured event in the metrics of this contract.
     fn note(_tools: &Self::Tools, _measurement: &Measurement<'_>, _metrics: &Metrics) {}

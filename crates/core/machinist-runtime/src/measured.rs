@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use machinist_serve::{Counter, Gauge, Metrics};
 
 use crate::contract::Contract;
-use crate::key::QueueKey as _;
 use crate::measurement::QueueState;
 use crate::runtime::Runtime;
 use crate::world::World;
@@ -85,22 +84,22 @@ pub(crate) fn record_stores<C: Contract>(runtime: &Runtime<C>, metrics: &Metrics
 }
 
 impl<C: Contract> Runtime<C> {
-    /// The state of the queue, by kind. Kinds that had no key yet are absent.
+    /// The state of the queues, by name. Queues that had no key yet are absent.
     pub fn queue_states(&self, world: &World<C>) -> BTreeMap<&'static str, QueueState> {
         let mut states: BTreeMap<&'static str, QueueState> = BTreeMap::new();
-        for (kind, begun) in self.activity.begun() {
-            states.entry(kind).or_default().adds += begun;
+        for (queue, begun) in self.activity.begun() {
+            states.entry(queue).or_default().adds += begun;
         }
         self.queue.visit_due(|key| {
-            let state = states.entry(key.kind()).or_default();
+            let state = states.entry(C::queue_of(&world.seen, key)).or_default();
             state.due += 1;
             state.adds += 1;
         });
-        for (kind, retries) in world.passes.retries() {
-            states.entry(kind).or_default().retries += retries;
+        for (queue, retries) in world.passes.retries() {
+            states.entry(queue).or_default().retries += retries;
         }
-        for (kind, took) in self.activity.running() {
-            let state = states.entry(kind).or_default();
+        for (queue, took) in self.activity.running() {
+            let state = states.entry(queue).or_default();
             state.unfinished += took;
             state.longest = state.longest.max(took);
         }

@@ -12,8 +12,8 @@ use machinist_kube::WatchTiming;
 pub enum Measurement<'a> {
     /// A pass ended.
     Pass {
-        /// The kind of the key.
-        kind: &'static str,
+        /// The queue of the key ([`crate::Contract::queue_of`]).
+        queue: &'static str,
         /// For how long the key had been due.
         waited: Duration,
         /// Duration of the pass.
@@ -37,7 +37,7 @@ pub enum Measurement<'a> {
     },
 }
 
-/// The state of the queue for the keys of one kind.
+/// The state of one queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct QueueState {
     /// Keys that are due now.

@@ -28,7 +28,6 @@ use tokio::time::Instant;
 
 use crate::contract::{Contract, Kind, Observed, Stop};
 use crate::fingerprint::fingerprint;
-use crate::key::QueueKey;
 use crate::panics::{self, Panicked};
 use crate::passes::Repetition;
 use crate::runtime::{NOT_NOW_AGAIN, Runtime, UnknownWrites};
@@ -164,7 +163,7 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
                     NOT_NOW_AGAIN
                 }
             };
-            runtime.world.lock().passes.count(stop.count(), key.kind());
+            runtime.count_retry(stop.count(), key);
             tracing::info!(%key, reason = ?stop, ?delay, "Pass stopped early; retrying after the delay");
         }
     }

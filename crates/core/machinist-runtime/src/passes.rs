@@ -43,6 +43,8 @@ pub struct Passes<K: QueueKey, R> {
     rehearsed: BTreeMap<K, BTreeSet<String>>,
     /// The number of failed passes, by cause and kind.
     counts: BTreeMap<(Count, &'static str), u64>,
+    /// The passes that failed and were tried again, by queue.
+    retries: BTreeMap<&'static str, u64>,
     /// The number of lost keys that the safety sweep has found.
     pub(crate) keys_found: u64,
 }
@@ -55,6 +57,7 @@ impl<K: QueueKey, R> Default for Passes<K, R> {
             circles: BTreeMap::new(),
             rehearsed: BTreeMap::new(),
             counts: BTreeMap::new(),
+            retries: BTreeMap::new(),
             keys_found: 0,
         }
     }
@@ -228,10 +231,9 @@ pub(crate) enum Repetition {
 const MAX_REHEARSED: usize = 256;
 
 impl<K: QueueKey, R> Passes<K, R> {
-    /// The number of passes that failed and were tried again after a pause, by kind.
+    /// The number of passes that failed and were tried again after a pause, by queue.
     pub(crate) fn retries(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let failed = self.counts.iter().filter(|((count, _), _)| *count != Count::NotNow);
-        failed.map(|((_, kind), number)| (*kind, *number))
+        self.retries.iter().map(|(queue, number)| (*queue, *number))
     }
 
     /// Records the planned actions of a pass, and returns how the pass must handle them.
@@ -314,6 +316,12 @@ impl<K: QueueKey, R> Passes<K, R> {
     /// Counts a failed pass.
     pub(crate) fn count(&mut self, count: Count, kind: &'static str) {
         *self.counts.entry((count, kind)).or_default() += 1;
+    }
+
+    /// Counts a failed pass of a queue, which is tried again.
+    pub(crate) fn count_retry(&mut self, count: Count, kind: &'static str, queue: &'static str) {
+        self.count(count, kind);
+        *self.retries.entry(queue).or_default() += u64::from(count != Count::NotNow);
     }
 
     /// Forgets the last decision about a key.

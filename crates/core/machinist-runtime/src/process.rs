@@ -140,13 +140,14 @@ async fn work<C: Contract>(runtime: Arc<Runtime<C>>) {
         };
         runtime.options.pulse.beat();
         let (began, kind) = (Instant::now(), key.kind());
-        let running = runtime.activity.begin(kind);
+        let queue = C::queue_of(&runtime.lock().seen, &key);
+        let running = runtime.activity.begin(kind, queue);
         key.pass(&runtime).await;
         drop(running);
         runtime.options.pulse.beat();
         let (took, metrics) = (began.elapsed(), &runtime.options.metrics);
         metrics.observe(&PASS_DURATION, &[("name", kind)], took);
-        runtime.note_measurement(&Measurement::Pass { kind, waited, took });
+        runtime.note_measurement(&Measurement::Pass { queue, waited, took });
         runtime.queue.done(&key);
     }
 }

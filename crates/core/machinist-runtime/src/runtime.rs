@@ -288,10 +288,17 @@ impl<C: Contract> Runtime<C> {
     pub(crate) fn note_no_effect(&self, key: &C::Key, actions: &[String]) {
         let action = actions.join("; ");
         tracing::warn!(%key, %action, "Repeated action had no effect; pausing");
-        self.world.lock().passes.count(Count::NoEffect, key.kind());
+        self.count_retry(Count::NoEffect, key);
         let reason = Reason::NoEffect { action };
         let again = Step::Expect("the controller tries again after a pause");
         self.note(key, Why::new(reason, again), Vec::new());
+    }
+
+    /// Counts a pass that failed and is tried again.
+    pub(crate) fn count_retry(&self, count: Count, key: &C::Key) {
+        let mut world = self.world.lock();
+        let queue = C::queue_of(&world.seen, key);
+        world.passes.count_retry(count, key.kind(), queue);
     }
 
     /// Records that actions were performed in a circle, and decides again after the pause.
@@ -303,7 +310,7 @@ impl<C: Contract> Runtime<C> {
     /// Records the panic of a pass, counts it, and retries after a pause.
     pub(crate) fn note_panic(&self, key: &C::Key, why: Why<C::Reason>) {
         tracing::error!(%key, reason = %why.reason, "Pass panicked; retrying after a pause");
-        self.world.lock().passes.count(Count::Panicked, key.kind());
+        self.count_retry(Count::Panicked, key);
         self.note(key, why, Vec::new());
         self.queue.retry(key.clone());
     }

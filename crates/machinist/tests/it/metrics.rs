@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use machinist_api::MachineDeployment;
 
 use crate::process::{Process, Up, answer, call, free_port};
@@ -92,6 +92,23 @@ const BOTH: &[&str] = &[
     "process_start_time_seconds",
 ];
 
+/// Metrics that have no value in the test, and why.
+const WITHOUT_VALUE: &[(&str, &str)] = &[
+    ("mcm_machine_initialize_duration_seconds", "no driver initialises instances in a separate call"),
+    ("mcm_machine_num_failed_join", "each Node joins"),
+    ("mcm_cloud_api_requests_failed_total", "no call fails"),
+    ("mcm_cloud_api_driver_requests_failed_total", "no call fails"),
+    ("mcm_machine_set_status_condition", "no set has a condition"),
+    ("mcm_machine_set_failed_machines", "no Machine fails"),
+    ("mcm_machine_deployment_failed_machines", "no Machine fails"),
+    ("mcm_machine_deployment_info_spec_rollback_to_revision", "the rollback has ended before a scrape"),
+    ("mcm_machine_deployment_status_collision_count", "no name of a set was taken"),
+    ("mcm_reflector_watches_total", "no watch has ended"),
+    ("mcm_reflector_short_watches_total", "no watch has ended"),
+    ("mcm_reflector_watch_duration_seconds", "no watch has ended"),
+    ("mcm_reflector_items_per_watch", "no watch has ended"),
+];
+
 fn scrape(port: u16) -> String {
     call(&format!("http://127.0.0.1:{port}"), "GET", "/metrics", "").as_str().expect("text").to_owned()
 }
@@ -102,6 +119,24 @@ fn has_all(text: &str, names: &[&str]) {
         text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
     let missing: Vec<_> = names.iter().chain(BOTH).filter(|name| !shown.contains(*name)).collect();
     assert!(missing.is_empty(), "missing: {missing:?}\n{text}");
+}
+
+/// Checks that each metric has a value, except for those that cannot have one in the test.
+#[track_caller]
+fn have_values(text: &str, names: &[&str]) {
+    let valued: BTreeSet<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split(['{', ' ']).next())
+        .flat_map(|name| {
+            let whole = ["_count", "_sum", "_bucket"].iter().find_map(|end| name.strip_suffix(end));
+            [Some(name), whole].into_iter().flatten()
+        })
+        .collect();
+    let is_expected = |name: &&&str| !WITHOUT_VALUE.iter().any(|(without, _)| *without == **name);
+    let missing: Vec<_> =
+        names.iter().chain(BOTH).filter(is_expected).filter(|name| !valued.contains(**name)).collect();
+    assert!(missing.is_empty(), "without a value: {missing:?}\n{text}");
 }
 
 /// Waits until a scrape has a line that begins with a text and has all parts.
@@ -128,10 +163,14 @@ async fn leader_and_standby_show_every_metric_of_go() {
     let up = Up::start(Some("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing-to-do}\n"));
     let client = up.client().await;
     quick_start(&client).await;
+    let deployments: Api<MachineDeployment> = Api::namespaced(client.clone(), NAMESPACE);
+    // Go names the deployment of a Machine by this label.
+    let named = serde_json::json!({"metadata": {"labels": {"name": "workers"}}});
+    let patch = Patch::Merge(serde_json::json!({"spec": {"template": named}}));
+    deployments.patch("workers", &PatchParams::default(), &patch).await.expect("patched");
     let fleet = Fleet::start(&up);
     let ports: [u16; 4] = std::array::from_fn(|_| free_port());
     let leaders = [fleet.machine_controller(ports[0]), fleet.manager(ports[1])];
-    let deployments: Api<MachineDeployment> = Api::namespaced(client.clone(), NAMESPACE);
     until(deployments.clone(), "workers", are_ready(3)).await;
     let standbys = [fleet.machine_controller(ports[2]), fleet.manager(ports[3])];
 
@@ -159,8 +198,24 @@ async fn leader_and_standby_show_every_metric_of_go() {
     )
     .await;
 
+    // A Machine is drained and deleted. The deployment has the fields of a rollout that may be
+    // absent.
+    let spec = serde_json::json!({
+        "replicas": 2, "minReadySeconds": 1, "revisionHistoryLimit": 3, "progressDeadlineSeconds": 600,
+    });
+    let patch = Patch::Merge(serde_json::json!({"spec": spec}));
+    deployments.patch("workers", &PatchParams::default(), &patch).await.expect("scaled");
+    until(deployments.clone(), "workers", are_ready(2)).await;
+    shows(ports[0], "mcm_workqueue_work_duration_seconds_count{name=\"machinetermination\"}", &[]).await;
+    shows(ports[0], "mcm_machine_drain_duration_seconds{namespace=", &["machine_deployment=\"workers\""])
+        .await;
+    let labels = ["machine_deployment=\"workers\"", "instance_type=", "zone="];
+    have_values(&shows(ports[0], "mcm_machine_delete_duration_seconds{", &labels).await, CONTROLLER);
+    let limit = "mcm_machine_deployment_info_spec_revision_history_limit{name=\"workers\"";
+    have_values(&shows(ports[1], limit, &["} 3"]).await, MANAGER);
+
     // The standbys watch what these metrics show, and do nothing else.
-    let standby = shows(ports[2], "mcm_machine_items_total 3", &[]).await;
+    let standby = shows(ports[2], "mcm_machine_items_total 2", &[]).await;
     has_all(&standby, CONTROLLER);
     assert!(standby.contains("leader_election_master_status{name=\"machine-controller\"} 0"), "{standby}");
     has_all(&shows(ports[3], "mcm_machine_set_items_total 1", &[]).await, MANAGER);

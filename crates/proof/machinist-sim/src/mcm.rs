@@ -92,6 +92,8 @@ impl Named for Scenario {
                     "drain",
                     "drain-of-a-crowd",
                     "volumes",
+                    "in-place",
+                    "in-place-by-hand",
                     "heal-with-a-pod",
                     "bound-before-the-cordon",
                     scenarios::ORPHANS,

@@ -38,6 +38,8 @@
 //! | orphan with node | an orphan is deleted although its Node exists | S2 |
 //! | orphan of another | an orphan of another namespace is deleted | S2 |
 //! | young orphan | the age of an orphan does not matter, and a Machine that is being created does not either | S2 |
+//! | hasty selection | an update in place selects all Machines at once | S27 |
+//! | forgotten volumes | a drain does not see which volumes are attached | S28 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
@@ -55,9 +57,9 @@ use machinist_controllers::mcm::Planners;
 use machinist_core::reverted::Fix;
 
 use self::planners::{
-    absence_without_lag, early_finalizer, early_recreation, forgotten_preservation, late_size,
-    no_ownership_proof, no_replacement_limit, node_by_name, orphaned_machines, orphaned_sets, two_raises,
-    unbounded_requeue, unseen_cordon,
+    absence_without_lag, early_finalizer, early_recreation, forgotten_preservation, forgotten_volumes,
+    hasty_selection, late_size, no_ownership_proof, no_replacement_limit, node_by_name, orphaned_machines,
+    orphaned_sets, two_raises, unbounded_requeue, unseen_cordon,
 };
 use self::tampers::{FreshNames, MissedReturn, OldRevisions, UnsentAsUnknown, WithoutUids};
 use crate::ask::WholeRequest;
@@ -158,6 +160,10 @@ pub enum Mutant {
     OrphanOfAnother,
     /// The age of an orphan does not matter.
     YoungOrphan,
+    /// An update in place selects all Machines at once.
+    HastySelection,
+    /// A drain does not see which volumes are attached.
+    ForgottenVolumes,
 }
 
 impl Mutation for Mutant {
@@ -190,6 +196,8 @@ impl Mutation for Mutant {
             Self::OrphanAtFirstSight | Self::OrphanWithNode | Self::OrphanOfAnother | Self::YoungOrphan => {
                 Id::S2
             }
+            Self::HastySelection => Id::S27,
+            Self::ForgottenVolumes => Id::S28,
         }
     }
 
@@ -225,6 +233,8 @@ impl Mutation for Mutant {
             Self::OrphanAtFirstSight | Self::OrphanWithNode | Self::OrphanOfAnother | Self::YoungOrphan => {
                 return None;
             }
+            // No seed draws their scenarios.
+            Self::HastySelection | Self::ForgottenVolumes => return None,
         })
     }
 
@@ -267,6 +277,8 @@ impl Mutant {
             Self::OrphanWithNode => Planners { orphan: orphans::with_node, ..sound },
             Self::OrphanOfAnother => Planners { orphan: orphans::of_another, ..sound },
             Self::YoungOrphan => Planners { orphan: orphans::young, ..sound },
+            Self::HastySelection => Planners { machine_deployment: hasty_selection, ..sound },
+            Self::ForgottenVolumes => Planners { machine: forgotten_volumes, ..sound },
             Self::OrphanedChildren => {
                 Planners { machine_set: orphaned_machines, machine_deployment: orphaned_sets, ..sound }
             }

@@ -30,6 +30,8 @@ pub const MACHINE_DEPLOYMENTS: &str = "machinedeployments.machine.sapcloud.io";
 pub const NODES: &str = "nodes";
 /// The table of Pods.
 pub const PODS: &str = "pods";
+/// The table of VolumeAttachments.
+pub const VOLUME_ATTACHMENTS: &str = "volumeattachments";
 /// The table of MachineClasses.
 pub const MACHINE_CLASSES: &str = "machineclasses.machine.sapcloud.io";
 /// The table of Leases.
@@ -197,7 +199,18 @@ impl<'a> SeenObject<'a> {
         if self.recreates() {
             return 0;
         }
-        self.part_of_replicas("/spec/strategy/rollingUpdate/maxSurge", Rounding::Up)
+        self.part_of_replicas(&self.limit("maxSurge"), Rounding::Up)
+    }
+
+    /// Whether the strategy of a deployment is `InPlaceUpdate`.
+    pub fn updates_in_place(self) -> bool {
+        self.text("/spec/strategy/type") == "InPlaceUpdate"
+    }
+
+    /// The pointer to a limit of the strategy.
+    fn limit(self, name: &str) -> String {
+        let strategy = if self.updates_in_place() { "inPlaceUpdate" } else { "rollingUpdate" };
+        format!("/spec/strategy/{strategy}/{name}")
     }
 
     /// Whether the strategy of a deployment is `Recreate`.
@@ -211,8 +224,7 @@ impl<'a> SeenObject<'a> {
         if self.recreates() {
             return 0;
         }
-        let unavailable =
-            self.part_of_replicas("/spec/strategy/rollingUpdate/maxUnavailable", Rounding::Down);
+        let unavailable = self.part_of_replicas(&self.limit("maxUnavailable"), Rounding::Down);
         // As upstream: if both are 0, one may be unavailable, because otherwise no rollout could
         // proceed.
         if unavailable == 0 && self.max_surge() == 0 { 1 } else { unavailable }
@@ -238,6 +250,11 @@ impl<'a> SeenObject<'a> {
     /// absent.
     pub fn condition(self, kind: &str) -> &'a str {
         self.condition_field(kind, "status")
+    }
+
+    /// The reason of a condition; empty when absent.
+    pub fn condition_reason(self, kind: &str) -> &'a str {
+        self.condition_field(kind, "reason")
     }
 
     /// The last transition time of a condition.

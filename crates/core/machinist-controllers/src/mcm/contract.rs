@@ -98,6 +98,10 @@ impl Contract for Mcm {
         measure::record(runtime, metrics);
     }
 
+    fn queue_of(seen: &Seen, key: &Key) -> &'static str {
+        measure::queue_of(seen, key)
+    }
+
     fn note(tools: &Tools, measurement: &Measurement<'_>, metrics: &Metrics) {
         measure::note(tools, measurement, metrics);
     }

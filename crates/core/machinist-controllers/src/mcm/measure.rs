@@ -14,10 +14,11 @@ use machinist_core::{Call, since};
 use machinist_kube::{Change, Store, WatchTiming};
 use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine::code_of;
-use machinist_runtime::Measurement;
+use machinist_runtime::{Measurement, QueueKey as _};
 use machinist_serve::{CHANGE_SECONDS, Counter, Gauge, Histogram, Labels, Metrics, Summary};
 
-use super::contract::Runtime;
+use super::contract::{Runtime, World};
+use super::key::Key;
 use super::options::Tools;
 use super::seen::Seen;
 use super::server_freeze::frozen_by_server;
@@ -54,7 +55,7 @@ const DELETED: Gauge = Gauge::new(
 );
 const DRAINED: Gauge = Gauge::new(
     "mcm_machine_drain_duration_seconds",
-    "Time in seconds from the deletion of a Machine to the end of its drain; the last Machine of the deployment.",
+    "Duration of the drain of a Machine in seconds; the last Machine of the deployment.",
 );
 const FAILED_JOINS: Counter = Counter::new(
     "mcm_machine_num_failed_join",
@@ -77,7 +78,7 @@ const DELETIONS: Histogram = Histogram::new(
 );
 const DRAINS: Histogram = Histogram::new(
     "machinist_machine_drain_duration_seconds",
-    "Time in seconds from the deletion of a Machine to the end of its drain.",
+    "Duration of the drain of a Machine in seconds.",
     CHANGE_SECONDS,
 );
 const API_REQUESTS: Counter = Counter::new(
@@ -188,6 +189,12 @@ const DEPLOYMENT_FAILED: Gauge = Gauge::new(
     "mcm_machine_deployment_failed_machines",
     "1 for each failed Machine in the status of a MachineDeployment.",
 );
+
+/// Go's queue for Machines that are being deleted.
+const TERMINATION: &str = "machinetermination";
+/// The queues of both programs that exist from the start.
+const CONTROLLER_QUEUES: &[&str] = &["machine", TERMINATION, "machineclass", "secret", "node"];
+const MANAGER_QUEUES: &[&str] = &["machineset", "machinedeployment"];
 
 const QUEUE_DEPTH: Gauge = Gauge::new("mcm_workqueue_depth", "Objects of a kind that are due now.");
 const QUEUE_ADDS: Counter =
@@ -312,7 +319,11 @@ fn announce_both(metrics: &Metrics, binary: &str, kinds: &[&str]) {
 /// Records what the stores and the queue show. Only the facts are collected under the lock.
 pub(super) fn record(runtime: &Runtime, metrics: &Metrics) {
     let world = runtime.lock();
-    let (states, versions) = (runtime.queue_states(&world), runtime.watched_versions(&world));
+    let (mut states, versions) = (runtime.queue_states(&world), runtime.watched_versions(&world));
+    let queues = if runtime.tools.decides_sets { MANAGER_QUEUES } else { CONTROLLER_QUEUES };
+    for queue in queues {
+        states.entry(queue).or_default();
+    }
     if runtime.tools.decides_sets {
         let (sets, deployments) = (all(&world.seen.sets), all(&world.seen.deployments));
         drop(world);
@@ -324,8 +335,8 @@ pub(super) fn record(runtime: &Runtime, metrics: &Metrics) {
         record_machines(&machines, metrics);
         metrics.set_number(&FROZEN, &[], usize::from(is_frozen));
     }
-    for (kind, state) in states {
-        let name = [("name", kind)];
+    for (queue, state) in states {
+        let name = [("name", queue)];
         metrics.set_number(&QUEUE_DEPTH, &name, state.due);
         metrics.add(&QUEUE_ADDS, &name, state.adds);
         metrics.add(&QUEUE_RETRIES, &name, state.retries);
@@ -335,6 +346,22 @@ pub(super) fn record(runtime: &Runtime, metrics: &Metrics) {
     for (resource, version) in versions {
         #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
         metrics.set(&LAST_VERSION, &[("name", resource)], version as f64);
+    }
+}
+
+/// Returns the queue of a key in Go. A Machine changes its queue when it is deleted.
+pub(super) fn queue_of(seen: &Seen, key: &Key) -> &'static str {
+    let is_deleting = |id| seen.machines.get(id).is_some_and(|entry| entry.facts.deleting_since.is_some());
+    match key {
+        Key::Machine(id) if is_deleting(id) => TERMINATION,
+        Key::Machine(_)
+        | Key::Class(_)
+        | Key::Secret(_)
+        | Key::Replacement(_)
+        | Key::Owner(_)
+        | Key::Node(_)
+        | Key::Set(_)
+        | Key::Deployment(_) => key.kind(),
     }
 }
 
@@ -519,7 +546,8 @@ pub(super) fn set_deleted(metrics: &Metrics, machine: &MachineFacts) {
 pub(super) fn changed(runtime: &Runtime, seen: &Seen, change: &Change<MachineFacts>) {
     let Some(old) = &change.old else { return };
     let machine = change.new.as_ref().unwrap_or(old);
-    let Some(deployment) = machine.label("name").filter(|name| !name.is_empty()) else { return };
+    // Go records nothing about a Machine without this label. The histograms count all Machines.
+    let deployment = machine.label("name").unwrap_or_default();
     let class = seen.class_of(machine);
     let instance_type = class.and_then(|class| class.facts.instance_type.clone()).unwrap_or_default();
     let zone = machine.spec.node_template.metadata.labels.get(ZONE).map_or("", String::as_str);
@@ -533,13 +561,16 @@ pub(super) fn changed(runtime: &Runtime, seen: &Seen, change: &Change<MachineFac
     let metrics = &runtime.options.metrics;
     let took = |gauge: &Gauge, histogram: &Histogram, labels: Labels<'_>, began: Timestamp| {
         let took = since(now, began);
-        metrics.set(gauge, labels, took.as_secs_f64().round());
+        if !deployment.is_empty() {
+            metrics.set(gauge, labels, took.as_secs_f64().round());
+        }
         metrics.observe(histogram, labels, took);
     };
     for ended in ended(old, change.new.as_deref(), seen.memory.released.contains(&change.uid)) {
         match ended {
             Ended::Creation => took(&CREATED, &CREATIONS, &labels, machine.created),
             Ended::Join => took(&JOINED, &JOINS, &labels, machine.created),
+            Ended::FailedJoin if deployment.is_empty() => {}
             Ended::FailedJoin => metrics.count(&FAILED_JOINS, &labels),
             Ended::Drain(since) => took(&DRAINED, &DRAINS, &labels[..2], since),
             Ended::Deletion(since) => took(&DELETED, &DELETIONS, &labels, since),
@@ -556,7 +587,7 @@ enum Ended {
     Creation,
     Join,
     FailedJoin,
-    /// With the begin of the deletion.
+    /// With the begin of the drain.
     Drain(Timestamp),
     /// With the begin of the deletion.
     Deletion(Timestamp),
@@ -582,7 +613,9 @@ fn ended(old: &MachineFacts, new: Option<&MachineFacts>, is_released_here: bool)
             && before == Some(DeletionMarker::DrainNode)
             && after.is_some_and(|after| DeletionMarker::DrainNode < after)
         {
-            all.push(Ended::Drain(since));
+            // The phase is written when the drain begins. The Machine may have been deleted long
+            // before, while no process acted.
+            all.push(Ended::Drain(old.status.phase_since.unwrap_or(since)));
         }
     }
     let is_gone = |marker: Option<DeletionMarker>| marker.is_some_and(|it| DeletionMarker::DeleteNode <= it);
@@ -600,9 +633,9 @@ fn ended(old: &MachineFacts, new: Option<&MachineFacts>, is_released_here: bool)
 /// Records a measured event.
 pub(super) fn note(tools: &Tools, measurement: &Measurement<'_>, metrics: &Metrics) {
     match measurement {
-        Measurement::Pass { kind, waited, took } => {
-            metrics.observe(&QUEUE_WAIT, &[("name", kind)], *waited);
-            metrics.observe(&QUEUE_WORK, &[("name", kind)], *took);
+        Measurement::Pass { queue, waited, took } => {
+            metrics.observe(&QUEUE_WAIT, &[("name", queue)], *waited);
+            metrics.observe(&QUEUE_WORK, &[("name", queue)], *took);
         }
         Measurement::Watch { resource, timing } => note_watch(resource, *timing, metrics),
         Measurement::Call { call, took, error } => {
@@ -668,6 +701,7 @@ mod tests {
     use super::*;
 
     const DELETED_AT: &str = "2027-01-15T08:00:00Z";
+    const DRAINED_SINCE: &str = "2027-01-15T09:30:00Z";
 
     fn machine(phase: &str, operation: &str, description: &str, more: Value) -> MachineFacts {
         let mut object = json!({
@@ -706,14 +740,17 @@ mod tests {
     #[test]
     fn drain_and_deletion_are_measured_in_every_order_of_stages() {
         let at: Timestamp = DELETED_AT.parse().expect("a time");
+        let begun: Timestamp = DRAINED_SINCE.parse().expect("a time");
         let stage = |marker: DeletionMarker| {
             let more = json!({"metadata.deletionTimestamp": DELETED_AT, "spec.providerID": "sim:///1"});
-            machine("Terminating", "Delete", marker.as_str(), more)
+            let mut machine = machine("Terminating", "Delete", marker.as_str(), more);
+            machine.status.phase_since = Some(begun);
+            machine
         };
         let drain = stage(DeletionMarker::DrainNode);
         let instance = stage(DeletionMarker::DeleteInstance);
         let node = stage(DeletionMarker::DeleteNode);
-        assert_eq!(ended(&drain, Some(&instance), false), [Ended::Drain(at)]);
+        assert_eq!(ended(&drain, Some(&instance), false), [Ended::Drain(begun)]);
         assert_eq!(ended(&instance, Some(&node), false), [Ended::Deletion(at)]);
         assert_eq!(ended(&node, None, true), [], "counted with the stage before");
         assert_eq!(ended(&instance, None, true), [Ended::Deletion(at)], "stages in one pass");

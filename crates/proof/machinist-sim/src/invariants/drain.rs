@@ -58,6 +58,11 @@ impl Invariant for DrainOrder {
 }
 
 impl DrainOrder {
+    /// Whether the drain of a Node may use force now.
+    pub(super) fn may_force(&self, state: &RunState, node: &str) -> bool {
+        self.force(state, state.now, node) != Force::Never
+    }
+
     fn see_write(&self, state: &RunState, sent: &WriteInFlight, found: &mut Violations) {
         if sent.process != TestedProcess::MachineController || sent.about.table != PODS {
             return;

@@ -177,12 +177,16 @@ pub struct Spent {
     pub forced: usize,
     /// How often the marks of a rollout on a Node changed.
     pub marked: usize,
+    /// How often an update in place of a Node began.
+    pub updated: usize,
 }
 
 /// Writes per created Machine; docs/src/develop/writes.md lists them.
 const WRITES_TO_MAKE: usize = 6;
 /// Writes per deleted Machine.
 const WRITES_TO_DELETE: usize = 7;
+/// Writes per update in place.
+const WRITES_TO_UPDATE: usize = 24;
 /// Writes per Machine under faults, where writes are refused, lost and repeated.
 const WRITES_UNDER_FAULTS: usize = 15;
 
@@ -233,6 +237,8 @@ impl Spent {
                     _ => false,
                 };
                 spent.health += usize::from(turned);
+                let updates = version.phase() == "InPlaceUpdating" && was != version.phase();
+                spent.updated += usize::from(updates);
                 let text =
                     |object: SeenObject<'_>| object.text("/status/lastOperation/description").to_owned();
                 let is_held_up =
@@ -251,8 +257,8 @@ impl Spent {
 
     /// Checks the number of writes against the budget.
     pub fn judge(self, disturbed: Disturbed) -> Violations {
-        let Self { writes, made, alone, deleted, health, drain_texts, forced, marked } = self;
-        let apart = alone + health + drain_texts + forced + marked;
+        let Self { writes, made, alone, deleted, health, drain_texts, forced, marked, updated } = self;
+        let apart = alone + health + drain_texts + forced + marked + WRITES_TO_UPDATE * updated;
         let allowed = match disturbed {
             Disturbed::Never => WRITES_TO_MAKE * made + WRITES_TO_DELETE * deleted + apart,
             Disturbed::Times(faults) => WRITES_UNDER_FAULTS * (made + deleted) + apart + 2 * faults,

@@ -22,6 +22,8 @@
 //! | S22 | only the replica that holds the Lease writes, unless the Lease is free | each write that is sent |
 //! | S25 | with `Recreate`, no Machine is made while the manager sees one of another class | each Machine that is made |
 //! | S26 | a failed Machine that is preserved is not deleted by its set, unless the set has too many | each deletion of a Machine |
+//! | S27 | an update in place deletes no Machine, and takes no more out of service than is allowed | each deletion and each selection of a Machine |
+//! | S28 | before the drain may use force, no instance is deleted under an attached volume that was not waited for | each deletion in the ledger |
 //! | S24 | while many Machines wait for their creation, most calls of the cloud create | each call |
 //! | L1 | the requested objects exist, and remain | at the end |
 //! | L2 | nothing else is left | at the end |
@@ -74,6 +76,7 @@ mod circles;
 mod drain;
 mod end;
 mod identity;
+mod in_place;
 mod instances;
 pub mod leader;
 pub mod outage;
@@ -82,6 +85,7 @@ mod recreate;
 mod replacement;
 mod stale;
 mod surge;
+mod volumes;
 
 use std::fmt;
 
@@ -113,6 +117,8 @@ pub enum Id {
     S24,
     S25,
     S26,
+    S27,
+    S28,
     L1,
     L2,
     L4,
@@ -215,7 +221,9 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(availability::Availability),
         Box::new(recreate::OneTemplate),
         Box::new(preserve::PreservedStay),
+        Box::new(in_place::InstancesStay),
         Box::new(drain::DrainOrder::default()),
+        Box::<volumes::VolumesFirst>::default(),
         Box::new(identity::ProviderIds),
         Box::new(identity::OwnNodesOnly),
         Box::new(replacement::OneAtATime),

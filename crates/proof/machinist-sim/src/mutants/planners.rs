@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use machinist_api::StrategyType;
 use machinist_api::constants::annotations;
 use machinist_api::constants::finalizers::ORPHAN;
 use machinist_core::{Known, Wait};
+use machinist_plan::mcm::drain::NodeVolumes;
 use machinist_plan::mcm::facts::NodeFacts;
 use machinist_plan::mcm::{Plan, PodList};
 use machinist_plan::mcm::{machine, machine_deployment, machine_set, replacement};
@@ -154,4 +156,22 @@ pub(super) fn forgotten_preservation(s: &machine_set::Snapshot) -> Plan<machine_
         }
     }
     machine_set::plan(&s)
+}
+
+/// Takes all Machines as allowed to be unavailable during an update in place.
+pub(super) fn hasty_selection(s: &machine_deployment::Snapshot) -> Plan<machine_deployment::Action> {
+    let mut s = s.clone();
+    let strategy = Arc::make_mut(&mut s.deployment).spec.strategy.as_mut();
+    if let Some(in_place) = strategy.and_then(|strategy| strategy.in_place_update.as_mut()) {
+        in_place.max_unavailable = Some(IntOrString::String("100%".to_owned()));
+    }
+    machine_deployment::plan(&s)
+}
+
+/// Does not see which volumes are attached to the Node, and which volumes its pods use.
+pub(super) fn forgotten_volumes(s: &machine::Snapshot) -> Plan<machine::Action> {
+    let mut s = s.clone();
+    s.attachments.clear();
+    s.volumes = NodeVolumes::default();
+    machine::plan(&s)
 }

@@ -10,6 +10,7 @@ mod binding;
 mod chosen;
 mod drain;
 mod heal;
+mod in_place;
 mod life;
 mod names;
 mod orphans;
@@ -26,6 +27,7 @@ pub use self::binding::bound_before_the_cordon;
 pub use self::chosen::scale_by_choice;
 pub use self::drain::{drain, drain_of_a_crowd};
 pub use self::heal::{heal, heal_many, heal_with_a_pod};
+pub use self::in_place::{update_in_place, update_in_place_by_hand};
 pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, orphan, scale};
 pub use self::names::{foreign_instance, foreign_node, same_name_again};
 pub use self::orphans::orphans;
@@ -121,6 +123,8 @@ pub const UNDRAWN: &[Scenario] = &[
     everywhere("volumes", |w| Box::pin(volumes(w))),
     patient("overshoot", |w| Box::pin(overshoot(w))),
     patient(ORPHANS, |w| Box::pin(orphans(w))),
+    everywhere("in-place", |w| Box::pin(update_in_place(w))),
+    everywhere("in-place-by-hand", |w| Box::pin(update_in_place_by_hand(w))),
 ];
 
 /// The scenario in which the processes collect orphans.

@@ -206,6 +206,20 @@ impl<'w> User<'w> {
         self.patch_workers(json!({"spec": {"strategy": strategy}})).await
     }
 
+    /// Gives the deployment the strategy `InPlaceUpdate`, with one Machine at a time and a long
+    /// time for the repair of a failed update.
+    pub async fn update_workers_in_place(self, orchestration: &str) -> Outcome {
+        let in_place = json!({"maxSurge": 0, "maxUnavailable": 1, "orchestrationType": orchestration});
+        let strategy = json!({"type": "InPlaceUpdate", "rollingUpdate": null, "inPlaceUpdate": in_place});
+        let template = json!({"spec": {"healthTimeout": "30m"}});
+        self.patch_workers(json!({"spec": {"strategy": strategy, "template": template}})).await
+    }
+
+    /// Adds a label to the template of the workers, which starts a rollout.
+    pub async fn label_template_of_workers(self, key: &str, value: &str) -> Outcome {
+        self.patch_workers(json!({"spec": {"template": {"metadata": {"labels": {key: value}}}}})).await
+    }
+
     /// Deletes the deployment.
     pub async fn delete_workers(self) -> Outcome {
         self.deployments().delete(WORKERS, &DeleteParams::default()).await?;

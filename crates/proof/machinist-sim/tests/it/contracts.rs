@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "a failed test shows what it played")]
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use machinist_sim::case::{CaseOf, Weather};
@@ -39,15 +40,24 @@ pub(crate) fn pass_without_faults<C: SimulatedContract>(scenarios: &[C::Scenario
 
 /// Kills the processes of the scenarios at every call.
 pub(crate) fn survive_crashes<C: SimulatedContract>(names: &[&str]) {
+    survive_crashes_at::<C>(names, stride());
+}
+
+/// Kills the processes of long scenarios at every n-th call.
+pub(crate) fn survive_some_crashes<C: SimulatedContract>(names: &[&str], every: NonZeroUsize) {
+    survive_crashes_at::<C>(names, Stride(stride().0.max(every)));
+}
+
+fn survive_crashes_at<C: SimulatedContract>(names: &[&str], stride: Stride) {
     let mut failures = Vec::new();
     for name in names {
         let scenario = C::by_name(name).expect("a scenario of that name");
-        let swept = sweep(&CaseOf::<C>::calm(scenario, 1), stride(), runtime);
+        let swept = sweep(&CaseOf::<C>::calm(scenario, 1), stride, runtime);
         println!("{swept}");
         if swept.failures.is_empty() {
             // Only a stride leaves crashes out. Without one, the sweep must try all of them.
             let is_whole = swept.run == swept.reachable && swept.points_run == swept.points.total();
-            assert!(is_whole || stride() != Stride::EXHAUSTIVE, "{swept}");
+            assert!(is_whole || stride != Stride::EXHAUSTIVE, "{swept}");
             let has_both = 0 < swept.points.requests && 0 < swept.points.driver_calls;
             assert!(has_both, "{swept}: expected points of requests and of driver calls");
         }

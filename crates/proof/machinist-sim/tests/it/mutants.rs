@@ -29,6 +29,8 @@ const TRAPS: &[Trap<Mutant>] = &[
     Trap { mutant: Mutant::OrphanWithNode, scenario: "orphans", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::OrphanOfAnother, scenario: "orphans", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::YoungOrphan, scenario: "orphans", faults: &[(P8, 40)] },
+    Trap { mutant: Mutant::HastySelection, scenario: "in-place", faults: &[(P8, 40)] },
+    Trap { mutant: Mutant::ForgottenVolumes, scenario: "volumes", faults: &[(P8, 40)] },
 ];
 
 #[test]

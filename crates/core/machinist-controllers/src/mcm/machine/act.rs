@@ -173,8 +173,11 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
         }
         Action::SetUpdate { node, condition } => {
             let key = ObjectKey::cluster_scoped(&node.name);
-            let condition = node::update(&node, &condition, s.now);
-            Write { key, ..write }.merge_status::<NodeFacts>(condition).await
+            let write = Write { key, ..write };
+            match node::change_update(&node, &condition, s.now) {
+                Some(change) => write.patch_status::<NodeFacts>(change).await,
+                None => write.merge_status::<NodeFacts>(node::add_update(&node, &condition, s.now)).await,
+            }
         }
         Action::SetCapacity { node, changes } => {
             let key = ObjectKey::cluster_scoped(&node.name);

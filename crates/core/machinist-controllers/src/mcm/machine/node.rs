@@ -73,18 +73,40 @@ pub(super) fn capacity(node: &NodeFacts, changes: &BTreeMap<String, Option<Strin
     json!({ "metadata": { "uid": node.uid }, "status": { "capacity": changes } })
 }
 
-/// Returns the patch of the condition `InPlaceUpdate`.
-pub(super) fn update(node: &NodeFacts, condition: &UpdateCondition, now: Timestamp) -> Value {
+/// Returns the patch that adds the condition `InPlaceUpdate`.
+pub(super) fn add_update(node: &NodeFacts, condition: &UpdateCondition, now: Timestamp) -> Value {
     json!({
         "metadata": { "uid": node.uid },
-        "status": { "conditions": [{
-            "type": conditions::NODE_IN_PLACE_UPDATE,
-            "status": "True",
-            "reason": condition.reason,
-            "message": condition.message,
-            "lastHeartbeatTime": time(now),
-            "lastTransitionTime": time(now),
-        }] },
+        "status": { "conditions": [update_condition(condition, now)] },
+    })
+}
+
+/// Returns the patch that changes the condition `InPlaceUpdate` from the stage that was read;
+/// absent if the Node has no such condition. A write that takes effect late must not take the Node
+/// back to an earlier stage: the program on the Node would update it while pods run there.
+pub(super) fn change_update(
+    node: &NodeFacts,
+    condition: &UpdateCondition,
+    now: Timestamp,
+) -> Option<GuardedPatch> {
+    let place = node.conditions.iter().position(|other| other.kind == conditions::NODE_IN_PLACE_UPDATE)?;
+    let (index, read) = (place.to_string(), &node.conditions[place]);
+    let at = ["status", "conditions", &index];
+    let field = |name| [at[0], at[1], at[2], name];
+    let patch = GuardedPatch::new(&node.uid)
+        .test(&field("type"), Some(&Value::from(conditions::NODE_IN_PLACE_UPDATE)))
+        .test(&field("reason"), Some(&Value::from(read.reason.as_str())));
+    Some(patch.replace(&at, update_condition(condition, now)))
+}
+
+fn update_condition(condition: &UpdateCondition, now: Timestamp) -> Value {
+    json!({
+        "type": conditions::NODE_IN_PLACE_UPDATE,
+        "status": "True",
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastHeartbeatTime": time(now),
+        "lastTransitionTime": time(now),
     })
 }
 
