@@ -104,6 +104,7 @@ fn defaults(args: &MachineDefaultArgs) -> Defaults {
         .filter(|retry| !retry.is_zero())
         .unwrap_or(Defaults::default().exhausted_retry);
     Defaults {
+        orphan_period: None,
         creation_timeout: args.machine_creation_timeout,
         health_timeout: args.machine_health_timeout,
         drain_timeout: args.machine_drain_timeout,

@@ -17,7 +17,7 @@ use machinist_plan::mcm::machine::code_of;
 use machinist_runtime::{Measurement, QueueKey as _};
 use machinist_serve::{CHANGE_SECONDS, Counter, Gauge, Histogram, Labels, Metrics, Summary};
 
-use super::contract::{Runtime, World};
+use super::contract::Runtime;
 use super::key::Key;
 use super::options::Tools;
 use super::seen::Seen;
@@ -360,6 +360,8 @@ pub(super) fn queue_of(seen: &Seen, key: &Key) -> &'static str {
         | Key::Replacement(_)
         | Key::Owner(_)
         | Key::Node(_)
+        | Key::Orphans(_)
+        | Key::Token(_)
         | Key::Set(_)
         | Key::Deployment(_) => key.kind(),
     }

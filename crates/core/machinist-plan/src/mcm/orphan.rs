@@ -153,7 +153,8 @@ impl Candidate {
         let has_key = self.instance.key.as_ref().is_some_and(|key| key.as_str() == machine.uid);
         let is_named = [machine.name.as_str(), machine.node_name()].contains(&self.instance.name.as_str());
         match (machine.spec.provider_id(), same_instance) {
-            (None, _) => has_key || is_named,
+            // No Machine adopts an instance of its name that has another key.
+            (None, _) => has_key,
             (Some(_), Some(true)) => true,
             (Some(_), Some(false)) => has_key && !(self.is_second && machine.deleting_since.is_none()),
             // The record may mean any instance.

@@ -132,8 +132,8 @@ fn t_57_an_instance_without_a_machine_is_seen_twice_then_deleted() {
 fn t_57_a_machine_that_is_being_created_keeps_its_instance() {
     let (of_uid, other) = (machine(json!({"name": "w-1", "uid": "uid-w-1"}), ""), seen_twice("w-1"));
     assert!(other.may_be_of(&of_uid, None), "CrashLoopBackOff: it has not recorded the instance yet");
-    let restored = machine(json!({"name": "w-1", "uid": "uid-restored"}), "");
-    assert!(other.may_be_of(&restored, None), "it may adopt the instance of its name");
+    let namesake = machine(json!({"name": "w-1", "uid": "uid-new"}), "");
+    assert!(!other.may_be_of(&namesake, None), "it can never adopt an instance with another key");
     let foreign = machine(json!({"name": "w-2", "uid": "uid-w-2"}), "");
     assert!(!other.may_be_of(&foreign, None));
 }
