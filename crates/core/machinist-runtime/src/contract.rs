@@ -18,7 +18,7 @@ use crate::kinds::{ContractKey, KindId};
 use crate::measurement::Measurement;
 use crate::passes::{Count, WhyRecord};
 use crate::runtime::Runtime;
-use crate::server_checks::ServerChecks;
+use crate::server_answers::ServerChecks;
 use crate::world::World;
 
 /// A set of kinds that one process serves, for example the machine API, a cloud controller manager
@@ -47,8 +47,8 @@ pub trait Contract: Sized + Send + Sync + 'static {
         Duration::from_secs(24 * 3600)
     }
 
-    /// The kinds whose API servers are checked while the kinds are not fresh; `None` if the contract
-    /// asks for no checks.
+    /// The kinds whose API servers are checked while the kinds are not fresh; `None` if the
+    /// contract asks for no checks.
     fn server_checks(_tools: &Self::Tools) -> Option<ServerChecks> {
         None
     }

@@ -28,7 +28,7 @@ use crate::kinds::ContractKey as _;
 use crate::measurement::Measurement;
 use crate::options::{Clients, Options};
 use crate::passes::{Count, WhyRecord};
-use crate::server_checks::ServerAnswers;
+use crate::server_answers::ServerAnswers;
 use crate::silence::Told;
 use crate::world::{SharedWorld, World};
 

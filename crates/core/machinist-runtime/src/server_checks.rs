@@ -1,14 +1,13 @@
 //! Small requests that show whether an API server answers while its watches are silent.
 //!
-//! A contract names the kinds whose silence matters ([`Contract::server_checks`]). While such a kind
-//! is not fresh, the process requests one object of it, once per period. After a request without an
-//! answer, the next one follows after a fifth of the timeout. While the kinds are fresh, nothing is
-//! requested, and the facts themselves are the answer.
+//! A contract names the kinds whose silence matters ([`Contract::server_checks`]). While such a
+//! kind is not fresh, the process requests one object of it, once per period. After a request
+//! without an answer, the next one follows after a fifth of the timeout. While the kinds are fresh,
+//! nothing is requested, and the facts themselves are the answer.
 //!
 //! The requests fill no store. A deadline that is due reads the whole kind (`fresh_reads`).
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -18,39 +17,12 @@ use tokio::time::{Instant, timeout};
 use crate::contract::Contract;
 use crate::feed::{Fed, Feed};
 use crate::runtime::Runtime;
+use crate::server_answers::{Requests, ServerChecks};
 
 /// The interval at which the process looks whether a request is due.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A request that takes longer has no answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-
-/// The kinds whose API servers are checked, and how often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServerChecks {
-    /// Plural names of the kinds.
-    pub kinds: &'static [&'static str],
-    /// How long requests may have no answer. A fifth of it is the pause after such a request.
-    pub timeout: Duration,
-    /// The pause after a request with an answer.
-    pub period: Duration,
-}
-
-/// The requests of a process, by kind. A kind that is fresh has none.
-#[derive(Debug, Default)]
-pub(crate) struct ServerAnswers(Mutex<BTreeMap<&'static str, Requests>>);
-
-#[derive(Debug)]
-struct Requests {
-    /// When the first request without an answer began.
-    unanswered_since: Option<Instant>,
-    next: Instant,
-}
-
-impl ServerAnswers {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Requests>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl<C: Contract> Runtime<C> {
     /// Returns since when requests about a kind that is not fresh have no answer.

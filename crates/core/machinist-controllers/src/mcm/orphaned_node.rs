@@ -1,5 +1,5 @@
-//! Connects Nodes without a Machine, and Nodes that may have none, with the work loop. The rules are in
-//! `machinist_plan::mcm::orphaned_node`.
+//! Connects Nodes without a Machine, and Nodes that may have none, with the work loop. The rules
+//! are in `machinist_plan::mcm::orphaned_node`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,23 +146,27 @@ async fn list_machines(runtime: &Arc<Runtime>) -> Result<(), Stop> {
     }
     let api: Api<Machine> = Api::namespaced(runtime.clients.control.clone(), &runtime.options.namespace);
     let list = list_once(api, &ListParams::default(), |machine: Machine| MachineFacts::parse(&machine)).await;
-    let provider = runtime.tools.machine().provider.as_ref();
-    let mut world = runtime.lock();
-    world.seen.memory.listing_until = None;
+    let options = runtime.tools.machine();
+    let nodes: Vec<_> = {
+        let seen = &mut runtime.lock().seen;
+        seen.memory.listing_until = None;
+        let all = seen.nodes.iter().map(|(_, node)| &node.facts).filter(|node| may_be_unmanaged(seen, node));
+        all.filter(|node| !is_young(node, started, options.defaults.creation_timeout)).cloned().collect()
+    };
     let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
-    let seen = &mut world.seen;
     // A Machine that cannot be parsed may have any Node.
     let unreadable = list.unreadable.first().map(|(key, _)| key.name.clone());
-    let nodes: Vec<_> = seen.nodes.iter().map(|(_, node)| node.facts.clone()).collect();
-    let old = runtime.tools.machine().defaults.creation_timeout;
-    for node in nodes.iter().filter(|node| may_be_unmanaged(seen, node)).collect::<Vec<_>>() {
-        if is_young(node, started, old) {
-            continue;
-        }
-        let machine = list.items.iter().find(|(_, machine)| has(provider, &machine.facts, node));
+    for node in nodes {
+        // Comparing with all Machines takes time, so nothing is locked.
+        let has_it = |machine: &MachineFacts| has(options.provider.as_ref(), machine, &node);
+        let machine = list.items.iter().find(|(_, machine)| has_it(&machine.facts));
         let claimed_by = machine.map(|(key, _)| key.name.clone()).or_else(|| unreadable.clone());
-        seen.memory.machine_looks.insert(node.uid.clone(), MachineRead { started, claimed_by });
-        runtime.queue.wake(Key::Node(node.name.clone()));
+        let seen = &mut runtime.lock().seen;
+        let now = seen.nodes.get(&ObjectKey::cluster_scoped(&node.name));
+        if now.is_some_and(|now| now.uid == node.uid) {
+            seen.memory.machine_looks.insert(node.uid.clone(), MachineRead { started, claimed_by });
+            runtime.queue.wake(Key::Node(node.name.clone()));
+        }
     }
     Ok(())
 }

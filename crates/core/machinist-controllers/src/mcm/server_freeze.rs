@@ -3,7 +3,7 @@
 
 use machinist_core::Freshness;
 use machinist_plan::mcm::facts::{MachineFacts, NodeFacts};
-use machinist_plan::mcm::server_freeze::{Frozen, Unanswered, frozen};
+use machinist_plan::mcm::server_freeze::{Frozen, SilentKind, frozen};
 use machinist_runtime::{Fed, ServerChecks};
 
 use super::contract::{Mcm, Runtime, World};
@@ -27,10 +27,10 @@ pub(crate) fn server_checks(options: &MachineOptions) -> Option<ServerChecks> {
     Some(ServerChecks { kinds: KINDS, timeout: limits.timeout, period: limits.period })
 }
 
-fn unanswered<F: Fed<Mcm>>(runtime: &Runtime, world: &World) -> Option<Unanswered> {
+fn unanswered<F: Fed<Mcm>>(runtime: &Runtime, world: &World) -> Option<SilentKind> {
     let since = runtime.unanswered_since::<F>(&world.seen)?;
     match runtime.freshness::<F>(world) {
         Freshness::Fresh => None,
-        Freshness::Stale(silence) => Some(Unanswered { silence, lasts: since.elapsed() }),
+        Freshness::Stale(silence) => Some(SilentKind { silence, lasts: since.elapsed() }),
     }
 }

@@ -9,7 +9,7 @@
 //! takeover from Go MCM starts no rollout.
 
 mod chosen;
-pub(crate) mod freeze;
+mod freeze;
 mod hash_sync;
 mod in_place;
 mod lowerings;
@@ -453,7 +453,8 @@ fn is_empty(owned: &Owned) -> bool {
 
 /// Adds the deployment's status to a plan, with the Event about an invalid spec.
 fn with_status(s: &Snapshot, stage: &Stage<'_>, actions: Vec<Action>, why: Why) -> Plan<Action> {
-    let status = status::of_deployment(s, stage);
+    let mut status = status::of_deployment(s, stage);
+    status.conditions.extend(freeze::begun(s));
     let differs =
         s.deployment.status.as_ref().is_none_or(|current| status::deployment_differs(current, &status));
     let writes = differs.then(|| {

@@ -12,7 +12,7 @@
 //! a rollout may have ([`super::rollout`]), and the expiry, the taint and the drain of a preserved
 //! Machine ([`super::machine`]).
 
-pub(crate) mod freeze;
+mod freeze;
 pub(crate) mod names;
 pub(crate) mod preserve;
 mod replicas;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_api::constants::{finalizers, reasons};
+use machinist_api::constants::{conditions, finalizers, reasons};
 use machinist_api::{MachineSetStatus, Phase};
 
 pub use self::freeze::{bound, overshoots};
@@ -250,7 +250,11 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
 
 /// Adds the set's status to a plan, with the Event about an invalid spec.
 fn with_status(s: &Snapshot, actions: Vec<Action>, why: Why) -> Plan<Action> {
-    let status = status::of_set(s);
+    let mut status = status::of_set(s);
+    // In the order in which the next pass computes them.
+    let place = status.conditions.iter().position(|condition| condition.type_ == conditions::REPLICA_FAILURE);
+    let place = place.unwrap_or(status.conditions.len());
+    status.conditions.splice(place..place, freeze::begun(s));
     let differs = s.set.status.as_ref().is_none_or(|current| status::set_differs(current, &status));
     let writes = differs.then(|| {
         let news = status::news_of_set(s).map(Action::Warn);

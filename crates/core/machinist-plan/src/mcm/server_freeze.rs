@@ -20,9 +20,9 @@ use super::why::Plan;
 /// How often a decision that waits for the end of a freeze is made again.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Requests about a kind that is not fresh, which have no answer.
+/// A kind that is not fresh, and whose API server does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unanswered {
+pub struct SilentKind {
     /// The facts that are not fresh.
     pub silence: Silence,
     /// How long the requests have had no answer.
@@ -38,7 +38,7 @@ pub struct Frozen {
 
 /// Returns the freeze, if one of the kinds makes it due. `timeout` is
 /// `--machine-safety-apiserver-statuscheck-timeout`.
-pub fn frozen(unanswered: impl IntoIterator<Item = Unanswered>, timeout: Duration) -> Option<Frozen> {
+pub fn frozen(unanswered: impl IntoIterator<Item = SilentKind>, timeout: Duration) -> Option<Frozen> {
     let too_long = unanswered.into_iter().find(|unanswered| timeout < unanswered.lasts)?;
     Some(Frozen { silence: too_long.silence })
 }
@@ -59,10 +59,10 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    fn unanswered(seconds: u64) -> Unanswered {
+    fn unanswered(seconds: u64) -> SilentKind {
         let server = "the API server of the target cluster".to_owned();
         let silence = Silence { server, since: at(-200), read: FreshRead::Possible };
-        Unanswered { silence, lasts: Duration::from_secs(seconds) }
+        SilentKind { silence, lasts: Duration::from_secs(seconds) }
     }
 
     /// T-55, with the added condition: both servers answer, or the facts are fresh.

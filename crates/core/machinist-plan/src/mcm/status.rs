@@ -55,7 +55,6 @@ pub fn of_set(s: &machine_set::Snapshot) -> MachineSetStatus {
         .filter(|condition| condition.type_ != conditions::REPLICA_FAILURE)
         .cloned()
         .collect();
-    kept.extend(super::machine_set::freeze::begun(s));
     kept.extend(replica_failure(s, &current));
     MachineSetStatus {
         replicas: count(machines, |_| true)
@@ -204,7 +203,6 @@ fn deployment_conditions(
     };
     all.push(condition(current, conditions::AVAILABLE, state, reason, &message, s.now));
     all.extend(deployment_failure(s, current, stage));
-    all.extend(super::machine_deployment::freeze::begun(s));
     all
 }
 

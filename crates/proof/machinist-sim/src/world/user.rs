@@ -133,8 +133,8 @@ impl<'w> User<'w> {
         Ok(())
     }
 
-    /// Creates a Machine that a set with this selector adopts and deletes first, and that stays until
-    /// [`Self::release`].
+    /// Creates a Machine that a set with this selector adopts and deletes first, and that stays
+    /// until [`Self::release`].
     pub async fn create_held_worker(self, name: &str, labels: &Value) -> Outcome {
         let annotations = json!({(annotations::MACHINE_PRIORITY): "1"});
         let machine = json!({

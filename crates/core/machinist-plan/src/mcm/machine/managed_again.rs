@@ -3,8 +3,8 @@
 //! Go's machine-controller-manager annotates a Node that no Machine has, and removes the annotation
 //! at its next look for orphans if a Machine has the Node. Users set the annotation, too, to delete
 //! a Node without its Machine. So the annotation stays for `--machine-safety-orphan-vms-period`
-//! after this process has seen it. Meanwhile it excludes the Node from management. A Node whose mark
-//! names another installation is left alone, unless the Machine records its instance.
+//! after this process has seen it. Meanwhile it excludes the Node from management. A Node whose
+//! mark names another installation is left alone, unless the Machine records its instance.
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
 //! Freezes a deployment with a frozen set, and lifts the freeze.
 //!
-//! A deployment is frozen while one of its sets is frozen. The freeze of a deployment stops nothing:
-//! it shows users that a set is frozen. The set's own rule freezes a set and lifts the freeze of a
-//! set. The annotation `unfreeze` is first copied to the frozen sets and then removed from the
-//! deployment. If the process dies in between, the next pass copies it again.
+//! A deployment is frozen while one of its sets is frozen. The freeze of a deployment stops
+//! nothing: it shows users that a set is frozen. The set's own rule freezes a set and lifts the
+//! freeze of a set. The annotation `unfreeze` is first copied to the frozen sets and then removed
+//! from the deployment. If the process dies in between, the next pass copies it again.
 //!
-//! The status write adds the condition. The next pass sees it and adds the label. The reason is that
-//! of the set if the set was frozen because of its Machines. Otherwise it is the reason by which
-//! Go's machine-controller-manager names a freeze that had only one of its marks.
+//! The status write adds the condition. The next pass sees it and adds the label. The reason is
+//! that of the set if the set was frozen because of its Machines. Otherwise it is the reason by
+//! which Go's machine-controller-manager names a freeze that had only one of its marks.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {
 }
 
 /// Returns the condition of a freeze that begins now. The status of the deployment contains it.
-pub(in crate::mcm) fn begun(s: &Snapshot) -> Option<MachineDeploymentCondition> {
+pub(super) fn begun(s: &Snapshot) -> Option<MachineDeploymentCondition> {
     let freeze = s.deployment.freeze();
     let frozen = freezing(s).filter(|_| freeze.condition.is_none())?;
     let of_set = frozen.set.status.iter().flat_map(|status| &status.conditions);

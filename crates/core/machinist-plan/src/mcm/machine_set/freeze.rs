@@ -12,11 +12,11 @@
 //! frozen (with `--safety-up=0`, Go freezes an empty set for ever), and at least one Machine must
 //! leave before a freeze is lifted (with `--safety-down=0`, Go freezes and lifts in turn).
 //!
-//! Go counts once per `--machine-safety-overshooting-period` and at each new Machine. Here, a set is
-//! frozen when it has been at its bound for that period, and at once if another Machine is created
-//! meanwhile. So a scale-down freezes a set if its Machines take longer than the period to leave,
-//! as in Go, and costs no write otherwise. A set whose freeze a user has lifted gets a new period.
-//! The period begins again in a new process.
+//! Go counts once per `--machine-safety-overshooting-period` and at each new Machine. Here, a set
+//! is frozen when it has been at its bound for that period, and at once if another Machine is
+//! created meanwhile. So a scale-down freezes a set if its Machines take longer than the period to
+//! leave, as in Go, and costs no write otherwise. A set whose freeze a user has lifted gets a new
+//! period. The period begins again in a new process.
 //!
 //! The status write adds the condition. The next pass sees it, adds the label and emits the Event.
 //! When the freeze is lifted, the condition is removed first. Then one patch removes the label and
@@ -64,7 +64,7 @@ pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {
 }
 
 /// Returns the condition of a freeze that begins now. The status of the set contains it.
-pub(in crate::mcm) fn begun(s: &Snapshot) -> Option<MachineSetCondition> {
+pub(super) fn begun(s: &Snapshot) -> Option<MachineSetCondition> {
     if s.now < due_at(s)? {
         return None;
     }
