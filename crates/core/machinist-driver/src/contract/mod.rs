@@ -5,8 +5,8 @@
 //! its cloud can produce trouble. [`run`] plays every case against the subject and returns a
 //! [`Report`]. If a cloud lacks a hook, the report lists the case as skipped. Each case creates
 //! instances under new keys and deletes them at its end. So the suite can run against an account
-//! that has other instances. Cases for balancers, routes and volumes are skipped for a driver
-//! without them.
+//! that has other instances. Cases for balancers, routes, volumes and initialization are
+//! skipped for a driver without them.
 //!
 //! Deliberately absent: speed, prices, quotas of real clouds, and facts from Kubernetes objects.
 
@@ -249,7 +249,6 @@ use cases;
 pub async fn run(subject: &dyn Subject) -> Report {
     let groups = [
         creation::CASES,
-        initialization::CASES,
         identity::CASES,
         reading::CASES,
         deletion::CASES,
@@ -259,6 +258,7 @@ pub async fn run(subject: &dyn Subject) -> Report {
         balancing::CASES,
         routing::CASES,
         volumes::CASES,
+        initialization::CASES,
     ];
     let mut cases = Vec::new();
     for case in groups.into_iter().flatten() {

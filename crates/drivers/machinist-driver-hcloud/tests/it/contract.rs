@@ -4,11 +4,19 @@ use machinist_driver::contract::run;
 
 use crate::cloud::Cloud;
 
-/// The stand-in can arrange every case but one: the cloud has one spelling of an id.
+/// The cloud has one spelling of an id, and no instance that is initialized after its creation. The
+/// stand-in can arrange every other case.
+const SKIPPED: &[&str] = &[
+    "other_spellings_name_the_same_instance",
+    "an_initialization_can_be_repeated",
+    "an_instance_of_another_owner_is_not_initialized",
+    "an_absent_instance_is_not_initialized",
+];
+
 #[tokio::test(start_paused = true)]
 async fn the_driver_keeps_the_contract() {
     let report = run(&Cloud::new()).await;
     let skipped: Vec<&str> = report.skipped().map(|(name, _)| name).collect();
-    assert_eq!(skipped, ["other_spellings_name_the_same_instance"], "\n{report}");
+    assert_eq!(skipped, SKIPPED, "\n{report}");
     assert!(report.failed().next().is_none(), "\n{report}");
 }
