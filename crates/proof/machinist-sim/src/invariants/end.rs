@@ -185,8 +185,9 @@ pub struct Spent {
 const WRITES_TO_MAKE: usize = 6;
 /// Writes per deleted Machine.
 const WRITES_TO_DELETE: usize = 7;
-/// Writes per update in place.
-const WRITES_TO_UPDATE: usize = 24;
+/// Writes per update in place: labels and cordon of the Node, its conditions and their copies on
+/// the Machine, phases and one label of the Machine.
+const WRITES_TO_UPDATE: usize = 18;
 /// Writes per Machine under faults, where writes are refused, lost and repeated.
 const WRITES_UNDER_FAULTS: usize = 15;
 

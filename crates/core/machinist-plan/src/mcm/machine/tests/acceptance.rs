@@ -151,7 +151,7 @@ fn t_21_a_machine_that_joins_is_looked_at_each_minute() {
     let mut world = world().created(-900).pending();
     world.machine["status"]["currentStatus"]["lastUpdateTime"] = at(-900).to_string().into();
     let plan = world.plan();
-    assert_eq!((plan.actions.len(), plan.wait.clone()), (0, Wait::Until(at(60))), "{plan}");
+    assert_eq!((plan.actions.len(), plan.wait), (0, Wait::Until(at(60))), "{plan}");
 }
 
 /// Acceptance cases T-22, and T-28: critical components matter only until the Node has joined.
