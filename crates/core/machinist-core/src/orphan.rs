@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn each_missing_mark_keeps_the_instance() {
-        let kept = Facts::kept;
+        let kept = |change: fn(&mut Facts)| Facts::kept(change);
         assert_eq!(kept(|f| f.instance.key = None), Some(Kept::NoKey));
         assert_eq!(kept(|f| f.instance.tags.clear()), Some(Kept::NoNamespace));
         let other = |f: &mut Facts| f.installation.namespace_uid = Some("uid-other".to_owned());
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_machine_or_a_node_keeps_the_instance() {
-        let kept = |object, node| Facts::kept(|f| f.read(object, node));
+        let kept = |object, node| Facts::kept(|f: &mut Facts| f.read(object, node));
         assert_eq!(kept(Some("m-1"), OwnerNode::None), Some(Kept::Object("m-1".to_owned())));
         let node = || OwnerNode::Exists("w-1".to_owned());
         assert_eq!(kept(None, node()), Some(Kept::Node("w-1".to_owned())));
