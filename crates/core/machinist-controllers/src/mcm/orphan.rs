@@ -120,7 +120,7 @@ impl Kind<Mcm> for Orphans {
             }
             Action::Delete(permit) => delete(runtime, seen, permit),
             Action::Report { id, kept, message } => {
-                tell(runtime, seen, &message);
+                tell(runtime, seen, &id, &message);
                 let mut world = runtime.lock();
                 let account = world.seen.memory.orphans_of(seen.opened.account.id());
                 if let Some(one) = account.instances.get_mut(&id) {
@@ -144,9 +144,17 @@ fn class_reference(seen: &Observation) -> ObjectReference {
     reference("MachineClass", &seen.class.namespace, &seen.class.name, &seen.class_uid)
 }
 
-fn tell(runtime: &Runtime, seen: &Observation, message: &str) {
+/// Emits an Event about an orphan. Its object is the Machine that the instance was made for, because
+/// Events of one object and one reason become a single Event.
+fn tell(runtime: &Runtime, seen: &Observation, id: &ProviderId, message: &str) {
+    let instance = seen.snapshot.account.instances.get(id).map(|one| &one.instance);
+    let lost = instance.and_then(|instance| {
+        let (name, uid) = (instance.name.as_str(), instance.key.as_ref()?.as_str());
+        Some(reference("Machine", &seen.class.namespace, name, uid))
+    });
+    let about = lost.unwrap_or_else(|| class_reference(seen));
     tracing::warn!(account = %seen.opened.account.id(), message, "Orphaned instance");
-    runtime.recorder.record(&class_reference(seen), EventType::Warning, ORPHANED, message);
+    runtime.recorder.record(&about, EventType::Warning, ORPHANED, message);
 }
 
 /// Opens the account of a class.
@@ -228,7 +236,7 @@ fn delete(runtime: &Arc<Runtime>, seen: &Observation, permit: Permit) -> Result<
             }
         })
     };
-    tell(runtime, seen, &format!("Deleting instance {id}, which has no Machine: {permit}"));
+    tell(runtime, seen, &id, &format!("Deleting instance {id}, which has no Machine: {permit}"));
     let ask = Ask {
         subject: subject(&id),
         key: Key::Orphans(seen.class.clone()),
