@@ -124,6 +124,8 @@ pub enum Kept {
     Clocks,
     /// The cloud is deleting it.
     Deleting,
+    /// The controller only reports orphans.
+    ReportOnly,
 }
 
 impl Orphan<'_> {
@@ -151,7 +153,7 @@ impl Orphan<'_> {
         };
         let node = match self.node_proof(owners) {
             Ok(node) => node,
-            // The next list of the account begins anew.
+            // The next list of the account is evaluated from the start.
             Err(kept) => return OrphanStep::Keep(kept),
         };
         if plus(owners.started, OWNERS_LAST) < self.now {

@@ -19,7 +19,6 @@ const LEADER: &str = "Leader election";
 const LOG: &str = "Log";
 /// Heading of the flags that have no meaning here. The program names the given ones at the start.
 pub(super) const UNUSED: &str = "Compatibility (no effect)";
-/// Heading of the flags that the controllers reject; `command_line` lists them.
 
 const HOW_IT_ENDS: &str = "Shutdown: on Ctrl-C or SIGTERM, the process starts no new work and waits for cloud calls and API writes in \
     flight. Then it releases its Lease and exits with code 0. The wait takes at most 35s, or longer if a cloud call may take \

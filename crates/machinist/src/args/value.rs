@@ -328,6 +328,7 @@ pub(crate) enum ExplainedKind {
     Machine,
     MachineSet,
     MachineDeployment,
+    MachineClass,
     Node,
     Service,
     Infrastructure(InfrastructureKind),
@@ -340,6 +341,7 @@ impl ExplainedKind {
             Self::Machine => "machine",
             Self::MachineSet => "machineset",
             Self::MachineDeployment => "machinedeployment",
+            Self::MachineClass => "machineclass",
             Self::Node => "node",
             Self::Service => "service",
             Self::Infrastructure(InfrastructureKind::DockerCluster) => "dockercluster",
@@ -354,8 +356,8 @@ impl FromStr for ObjectArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let expected = "expected machine/NAME, machineset/NAME, machinedeployment/NAME, node/NAME, service/NAME, \
-                        dockercluster/NAME, dockermachine/NAME, mailguncluster/NAME or mailgunmachine/NAME, \
+        let expected = "expected machine/NAME, machineset/NAME, machinedeployment/NAME, machineclass/NAME, node/NAME, \
+                        service/NAME, dockercluster/NAME, dockermachine/NAME, mailguncluster/NAME or mailgunmachine/NAME, \
                         or a short form: mc/, mcs/, mcd/ or md/, no/ or svc/";
         let (kind, name) = text.split_once('/').ok_or(expected)?;
         // `kubectl get -o name` prints machines.machine.sapcloud.io/NAME. kubectl's short names are
@@ -367,6 +369,7 @@ impl FromStr for ObjectArg {
             "machineset" | "machinesets" | "mcs" | "ms" => ExplainedKind::MachineSet,
             // kubectl knows the short name `mcd`; `md` is common too.
             "machinedeployment" | "machinedeployments" | "mcd" | "md" => ExplainedKind::MachineDeployment,
+            "machineclass" | "machineclasses" | "mcc" => ExplainedKind::MachineClass,
             "node" | "nodes" | "no" => ExplainedKind::Node,
             "service" | "services" | "svc" => ExplainedKind::Service,
             "dockercluster" | "dockerclusters" => {

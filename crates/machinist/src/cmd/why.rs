@@ -71,7 +71,10 @@ fn with_advice(error: anyhow::Error, object: &ObjectArg) -> anyhow::Error {
     let is_unserved = error.chain().filter_map(|cause| cause.downcast_ref::<kube::Error>()).any(is_missing);
     let kinds = match object.kind {
         ExplainedKind::Node | ExplainedKind::Service => return error,
-        ExplainedKind::Machine | ExplainedKind::MachineSet | ExplainedKind::MachineDeployment => "machines",
+        ExplainedKind::Machine
+        | ExplainedKind::MachineSet
+        | ExplainedKind::MachineDeployment
+        | ExplainedKind::MachineClass => "machines",
         ExplainedKind::Infrastructure(
             InfrastructureKind::DockerCluster | InfrastructureKind::DockerMachine,
         ) => "docker",
@@ -218,9 +221,10 @@ impl Asker {
         let key = key_of(object, &self.namespace);
         let (reported, asked) = self.ask_controllers(object).await;
         let unserved = match object.kind {
-            ExplainedKind::Machine | ExplainedKind::MachineSet | ExplainedKind::MachineDeployment => {
-                unserved(&self.namespace, &asked, explained.at)
-            }
+            ExplainedKind::Machine
+            | ExplainedKind::MachineSet
+            | ExplainedKind::MachineDeployment
+            | ExplainedKind::MachineClass => unserved(&self.namespace, &asked, explained.at),
             // These controllers serve all namespaces.
             ExplainedKind::Node | ExplainedKind::Service | ExplainedKind::Infrastructure(_) => None,
         };
@@ -235,6 +239,7 @@ impl Asker {
             ExplainedKind::Machine => self.last_operation(&object.name).await,
             ExplainedKind::MachineSet
             | ExplainedKind::MachineDeployment
+            | ExplainedKind::MachineClass
             | ExplainedKind::Node
             | ExplainedKind::Service
             | ExplainedKind::Infrastructure(_) => None,
@@ -253,6 +258,7 @@ impl Asker {
             ExplainedKind::Machine
             | ExplainedKind::MachineSet
             | ExplainedKind::MachineDeployment
+            | ExplainedKind::MachineClass
             | ExplainedKind::Node => format!("/why/{kind}/{name}"),
         }
     }
@@ -323,9 +329,10 @@ fn controllers(args: &WhyArgs, kubeconfig: &PathBuf) -> Vec<String> {
         return written;
     }
     match args.object.kind {
-        ExplainedKind::Machine | ExplainedKind::MachineSet | ExplainedKind::MachineDeployment => {
-            MACHINE_CONTROLLERS.map(str::to_owned).to_vec()
-        }
+        ExplainedKind::Machine
+        | ExplainedKind::MachineSet
+        | ExplainedKind::MachineDeployment
+        | ExplainedKind::MachineClass => MACHINE_CONTROLLERS.map(str::to_owned).to_vec(),
         ExplainedKind::Node | ExplainedKind::Service => vec![CLOUD_CONTROLLER.to_owned()],
         ExplainedKind::Infrastructure(_) => vec![CAPI_PROVIDER.to_owned()],
     }

@@ -37,7 +37,7 @@
 //! | orphan at first sight | an orphan is deleted when the first list shows it | S2 |
 //! | orphan with node | an orphan is deleted although its Node exists | S2 |
 //! | orphan of another | an orphan of another namespace is deleted | S2 |
-//! | young orphan | the age of an orphan does not matter, and a Machine that is being created does not either | S2 |
+//! | young orphan | the age of an orphan does not matter | S2 |
 //! | hasty selection | an update in place selects all Machines at once | S27 |
 //! | forgotten volumes | a drain does not see which volumes are attached | S28 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |

@@ -8,6 +8,7 @@ use super::key::Key;
 use super::options::Tools;
 use super::reference::reference;
 use super::seen::{BY_CLASS, BY_SECRET, SecretEntry, Seen};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{finalizers, reasons};
 use machinist_core::Reason;
@@ -16,7 +17,7 @@ use machinist_kube::{Cluster, GuardedPatch, ObjectKey, Store};
 use machinist_plan::mcm::facts::ClassFacts;
 use machinist_plan::mcm::machine_class::{Action, ClassSnapshot, SecretSnapshot, Users};
 use machinist_plan::mcm::{McmReason, Plan, Why};
-use machinist_runtime::{Kind, Observed, Stop, refresh};
+use machinist_runtime::{Kind, Observed, Stop, WhyRecord, refresh};
 
 /// The kind MachineClass in the work loop.
 pub(crate) struct Classes;
@@ -34,6 +35,13 @@ impl Kind<Mcm> for Classes {
     }
     fn depends_on(cluster: &Cluster) -> bool {
         *cluster == Cluster::Control
+    }
+
+    /// The class whose key decides about the orphans of its account shows them.
+    fn why<'w>(world: &'w World, id: &ObjectKey, record: &'w WhyRecord<McmReason>, _: Timestamp) -> &'w Why {
+        let orphans = world.passes.whys.get(&Key::Orphans(id.clone())).map(|record| &record.why);
+        let is_settled = record.why.reason == Reason::Settled;
+        orphans.filter(|_| is_settled).unwrap_or(&record.why)
     }
 
     fn observe(_: &Runtime, world: &World, id: &ObjectKey) -> Observed<ClassSnapshot> {

@@ -193,7 +193,8 @@ const DEPLOYMENT_FAILED: Gauge = Gauge::new(
 /// Go's queue for Machines that are being deleted.
 const TERMINATION: &str = "machinetermination";
 /// The queues of both programs that exist from the start.
-const CONTROLLER_QUEUES: &[&str] = &["machine", TERMINATION, "machineclass", "secret", "node"];
+const CONTROLLER_QUEUES: &[&str] =
+    &["machine", TERMINATION, "machineclass", "secret", "node", "machinesafetyorphanvms"];
 const MANAGER_QUEUES: &[&str] = &["machineset", "machinedeployment"];
 
 const QUEUE_DEPTH: Gauge = Gauge::new("mcm_workqueue_depth", "Objects of a kind that are due now.");

@@ -87,6 +87,10 @@ async fn a_controller_that_only_reports_deletes_nothing() {
     let _processes = world.collect(settings);
     tokio::time::sleep(MINUTE * 180).await;
     assert!(world.has_instance(&lost));
+    let events = world.events("OrphanedInstance").await;
+    let [event] = events.as_slice() else { panic!("one Event: {events:#?}") };
+    assert_eq!(event.involved_object.name.as_ref(), Some(&lost));
+    assert!(event.message.as_deref().is_some_and(|text| text.contains("only reports orphans")));
 }
 
 /// Each process of a namespace without orphans makes one list per account and 15 minutes.

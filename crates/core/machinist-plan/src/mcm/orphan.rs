@@ -296,6 +296,7 @@ fn collect(s: &Snapshot, listed: AccountList, steps: Vec<(&Candidate, Option<Orp
     let mut is_limited = false;
     for (one, step) in steps {
         let id = &one.instance.id;
+        let step = step.map(|step| if s.settings.deletes { step } else { only_report(step) });
         match step {
             Some(OrphanStep::Keep(kept)) => {
                 if is_worth_an_event(&kept) && one.reported.as_ref() != Some(&kept) {
@@ -313,9 +314,6 @@ fn collect(s: &Snapshot, listed: AccountList, steps: Vec<(&Candidate, Option<Orp
                     id,
                     format!("a second list after {at:.0} must show it without a Machine"),
                 ));
-            }
-            Some(OrphanStep::ReadOwners | OrphanStep::Collect(_)) if !s.settings.deletes => {
-                first.get_or_insert((id, "this controller only reports orphans".to_owned()));
             }
             Some(OrphanStep::ReadOwners | OrphanStep::Collect(_)) if left == 0 => {
                 is_limited = true;
@@ -362,6 +360,14 @@ fn collect(s: &Snapshot, listed: AccountList, steps: Vec<(&Candidate, Option<Orp
     Plan { actions: deletions, ..Plan::until(wait, why) }
 }
 
+/// The step for an instance if the controller deletes none.
+fn only_report(step: OrphanStep) -> OrphanStep {
+    match step {
+        OrphanStep::ReadOwners | OrphanStep::Collect(_) => OrphanStep::Keep(Kept::ReportOnly),
+        step @ (OrphanStep::Keep(_) | OrphanStep::Wait(_) | OrphanStep::ListAgain(_)) => step,
+    }
+}
+
 /// How many more instances may be deleted now.
 fn budget(s: &Snapshot, listed: AccountList) -> usize {
     let from = minus(s.now, LIMIT_PERIOD);
@@ -374,6 +380,7 @@ fn budget(s: &Snapshot, listed: AccountList) -> usize {
 fn is_worth_an_event(kept: &Kept) -> bool {
     match kept {
         Kept::NoKey | Kept::NoNamespace | Kept::Node(_) | Kept::NotProven | Kept::NamespaceUnknown => true,
+        Kept::ReportOnly => true,
         Kept::OtherNamespace | Kept::Object(_) | Kept::Clocks | Kept::Deleting => false,
     }
 }
@@ -404,6 +411,7 @@ fn kept_text(kept: &Kept) -> String {
         }
         Kept::Clocks => format!("clocks may differ by more than {} s", SKEW_LIMIT.as_secs()),
         Kept::Deleting => "the cloud is deleting it".to_owned(),
+        Kept::ReportOnly => "this controller only reports orphans".to_owned(),
     }
 }
 

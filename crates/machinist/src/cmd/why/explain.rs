@@ -198,6 +198,7 @@ fn deciding(object: &ObjectArg, namespace: &str) -> Deciding {
         ExplainedKind::Machine => Deciding::Machines(Key::Machine(id)),
         ExplainedKind::MachineSet => Deciding::Machines(Key::Set(id)),
         ExplainedKind::MachineDeployment => Deciding::Machines(Key::Deployment(id)),
+        ExplainedKind::MachineClass => Deciding::Machines(Key::Class(id)),
         ExplainedKind::Node => Deciding::Cloud(ccm::Key::Node(object.name.clone())),
         ExplainedKind::Service => Deciding::Cloud(ccm::Key::Service(id)),
         ExplainedKind::Infrastructure(kind) => Deciding::Infrastructure(match kind {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use machinist_core::minus;
 use machinist_core::orphan::{NAMESPACE_TAG, OwnerNode};
-use machinist_core::{minus, plus};
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::orphan::{Action, Candidate, Snapshot, plan};
 
@@ -31,12 +31,11 @@ pub(super) fn of_another(s: &Snapshot) -> Plan<Action> {
     })
 }
 
-/// Each instance is old enough, and was seen twice.
+/// Each instance is old enough.
 pub(super) fn young(s: &Snapshot) -> Plan<Action> {
     let mut s = s.clone();
     s.settings.minimum_age = Duration::ZERO;
-    s.now = plus(s.now, Duration::from_secs(60));
-    at_first_sight(&s)
+    plan(&s)
 }
 
 fn changed(s: &Snapshot, change: impl Fn(&mut Candidate)) -> Plan<Action> {

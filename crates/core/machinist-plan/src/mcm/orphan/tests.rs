@@ -255,8 +255,11 @@ fn orphans_are_only_reported_on_request() {
     let mut s = snapshot(-30, 3);
     s.settings.deletes = false;
     with(&mut s, [seen_twice("w-1")]);
-    assert_eq!(actions(&s), [""; 0], "not even a list of the Nodes");
-    assert!(plan(&s).why.to_string().contains("this controller only reports orphans"));
+    let says_so = |s: &Snapshot| plan(s).why.to_string().contains("this controller only reports orphans");
+    assert_eq!(actions(&s), ["warning OrphanedInstance Instance sim"], "not even a list of the Nodes");
+    assert!(says_so(&s));
+    with(&mut s, [Candidate { reported: Some(Kept::ReportOnly), ..seen_twice("w-1") }]);
+    assert!(actions(&s).is_empty() && says_so(&s), "once");
 }
 
 #[test]
