@@ -12,8 +12,8 @@
 //! - A list of the objects with quorum, which began after the second of these lists, shows no object
 //!   that may have it: by key or by recorded id. An object that cannot be parsed may have
 //!   every instance.
-//! - A list of the Nodes with quorum, of the same age, shows no Node of it. If there is no such
-//!   list, this process must have seen that the object with the key was deleted.
+//! - A list of the Nodes with quorum, of the same age, shows no Node of it. If there is no target
+//!   cluster, this process must have seen that the object with the key was deleted.
 //! - The clocks agree.
 //!
 //! Every other instance is kept, and its reason is reported.
@@ -29,10 +29,8 @@ use crate::snapshot::{Process, plus, since};
 
 /// The tag with the UID of the namespace for which an instance was made.
 pub const NAMESPACE_TAG: &str = "machinist.dev/namespace-uid";
-/// Longest age of the lists of objects and Nodes that a deletion may rest on.
+/// A deletion begins at most this long after the answers to the lists of objects and Nodes.
 pub const OWNERS_LAST: Duration = Duration::from_secs(10);
-/// Lifetime of a permit: longer than a call takes to start.
-const PERMIT_VALID: Duration = Duration::from_secs(10);
 
 /// An installation, by what its instances carry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -71,6 +69,8 @@ pub struct Orphan<'s> {
 pub struct Owners {
     /// When the first of the lists was requested.
     pub started: Timestamp,
+    /// When the last of the lists was answered.
+    pub ended: Timestamp,
     /// The name of an object that may have the instance.
     pub object: Option<String>,
     /// The Node of the instance.
@@ -84,7 +84,7 @@ pub enum OwnerNode {
     None,
     /// The list has this Node of the instance.
     Exists(String),
-    /// There is no list: the process has no target cluster, or that cluster gave no answer.
+    /// There is no list, because the process has no target cluster.
     NotListed,
 }
 
@@ -156,7 +156,8 @@ impl Orphan<'_> {
             // The next list of the account is evaluated from the start.
             Err(kept) => return OrphanStep::Keep(kept),
         };
-        if plus(owners.started, OWNERS_LAST) < self.now {
+        let valid_until = plus(owners.ended, OWNERS_LAST);
+        if valid_until < self.now {
             return OrphanStep::ReadOwners;
         }
         let which = InstanceRef {
@@ -171,7 +172,7 @@ impl Orphan<'_> {
             listed: owners.started,
             node,
         };
-        OrphanStep::Collect(Permit::mint(which, key.clone(), evidence, plus(self.now, PERMIT_VALID)))
+        OrphanStep::Collect(Permit::mint(which, key.clone(), evidence, valid_until))
     }
 
     fn is_not_ours(&self) -> Option<Kept> {
@@ -244,7 +245,7 @@ mod tests {
             Self {
                 instance,
                 seen: [-660, -30],
-                owners: Some(Owners { started: at(-5), object: None, node: OwnerNode::None }),
+                owners: Some(Owners { started: at(-5), ended: at(-4), object: None, node: OwnerNode::None }),
                 saw_deletion: false,
                 installation: Installation {
                     cluster: "prod".to_owned(),
@@ -292,7 +293,8 @@ mod tests {
         }
 
         fn read(&mut self, object: Option<&str>, node: OwnerNode) {
-            self.owners = Some(Owners { started: at(-5), object: object.map(str::to_owned), node });
+            self.owners =
+                Some(Owners { started: at(-5), ended: at(-4), object: object.map(str::to_owned), node });
         }
     }
 
@@ -301,7 +303,7 @@ mod tests {
         let OrphanStep::Collect(permit) = Facts::new().next() else { panic!("a permit") };
         assert_eq!(permit.which().id, ProviderId::parse("sim:///w-1").ok());
         assert_eq!(permit.owner(), &InstanceKey::new("uid-1"));
-        assert_eq!(permit.valid_until(), at(10));
+        assert_eq!(permit.valid_until(), at(6), "ten seconds after the lists");
     }
 
     #[test]
@@ -355,7 +357,7 @@ mod tests {
             matches!(facts.next(), OrphanStep::ReadOwners)
         };
         assert!(reads(|f| f.owners = None));
-        assert!(reads(|f| f.owners.as_mut().expect("lists").started = at(-11)), "too old");
+        assert!(reads(|f| f.owners.as_mut().expect("lists").ended = at(-11)), "too old");
         assert!(reads(|f| f.seen = [-660, -4]), "older than the last sighting");
     }
 }

@@ -56,7 +56,9 @@ impl Fed<Mcm> for MachineFacts {
         }
         match (&change.old, &change.new) {
             (Some(lost), None) if !seen.memory.released.contains(&change.uid) => {
-                seen.memory.lose_machine(lost, now);
+                // A Machine that a list lacks may be lost in a restore of the cluster.
+                let saw_deletion = lost.deleting_since.is_some();
+                seen.memory.lose_machine(lost, saw_deletion, now);
             }
             (old, Some(new)) if has_several(new) && !old.as_ref().is_some_and(|old| has_several(old)) => {
                 seen.memory.suspect_orphans(new, now);

@@ -150,9 +150,13 @@ impl Memory {
     }
 
     /// Remembers that a Machine ended without this process. Its instance may be left.
-    pub(crate) fn lose_machine(&mut self, machine: &MachineFacts, now: Timestamp) {
-        // Without the record, an orphan is kept if the Nodes are not known.
-        if self.lost_machines.len() < MAX_LOST_MACHINES {
+    /// `saw_deletion` is whether a user asked for its deletion.
+    pub(crate) fn lose_machine(&mut self, machine: &MachineFacts, saw_deletion: bool, now: Timestamp) {
+        if MAX_LOST_MACHINES <= self.lost_machines.len() {
+            // Without the record, an orphan is kept if the Nodes are not known.
+            self.lost_machines.clear();
+        }
+        if saw_deletion {
             self.lost_machines.insert(machine.uid.clone());
         }
         self.suspect_orphans(machine, now);

@@ -17,7 +17,7 @@ use machinist_instance::{AccountId, Instance, ProviderId, Scope};
 use machinist_kube::ObjectKey;
 use machinist_kube::recorder::EventType;
 use machinist_plan::mcm::Plan;
-use machinist_plan::mcm::orphan::{Action, LIMIT_PERIOD, Settings, Snapshot};
+use machinist_plan::mcm::orphan::{Action, Candidate, LIMIT_PERIOD, Settings, Snapshot};
 use machinist_runtime::{Ask, Kind, Lane, Observed, Opened, Remember, Stop};
 
 use self::sighting::take_list;
@@ -27,7 +27,7 @@ use super::machine::ClassInputs;
 use super::namespace;
 use super::options::Tools;
 use super::reference::reference;
-use super::seen::{BY_UID, Seen};
+use super::seen::{BY_ID, BY_UID, Seen};
 use super::server_freeze::frozen_by_server;
 
 /// Reason of the Events about an instance that is kept, or was deleted.
@@ -107,7 +107,11 @@ impl Kind<Mcm> for Orphans {
                 runtime.queue.wake(Key::Orphans(seen.class.clone()));
                 read
             }
-            Action::List => list(runtime, seen),
+            Action::List => {
+                // The namespace may have been created again, or the right to read it may be new.
+                namespace::read(runtime).await?;
+                list(runtime, seen)
+            }
             Action::ReadOwners => {
                 // The namespace may have been created again since it was read.
                 let read = match namespace::read(runtime).await {
@@ -208,23 +212,22 @@ fn list(runtime: &Arc<Runtime>, seen: &Observation) -> Result<(), Stop> {
 fn delete(runtime: &Arc<Runtime>, seen: &Observation, permit: Permit) -> Result<(), Stop> {
     let Some(id) = permit.which().id.clone() else { return Err(Stop::refused("the orphan has no id")) };
     let account = seen.opened.account.id().clone();
-    let now = runtime.now();
-    {
-        let mut world = runtime.lock();
-        let orphans = world.seen.memory.orphans_of(&account);
-        // A deletion counts when it begins: its answer may be lost.
-        orphans.deletions.retain(|at| now < plus(*at, LIMIT_PERIOD));
-        orphans.deletions.push(now);
-        if let Some(one) = orphans.instances.get_mut(&id) {
-            one.deleted = Some((now, None));
-        }
-    }
     let still_wanted = {
-        let (account, id, key) = (account.clone(), id.clone(), permit.owner().clone());
+        let (account, id, key, runtime) =
+            (account.clone(), id.clone(), permit.owner().clone(), runtime.clone());
         Box::new(move |seen: &mut Seen| {
             let one = seen.memory.orphans.get(&account).and_then(|orphans| orphans.instances.get(&id));
-            let is_second = one.is_some_and(|one| one.is_second);
-            one.is_some() && (is_second || seen.machines.by_index(BY_UID, key.as_str()).next().is_none())
+            if one.is_none_or(|one| has_owner(seen, one, key.as_str())) {
+                return false;
+            }
+            // A deletion counts when it begins: its answer may be lost.
+            let (now, orphans) = (runtime.now(), seen.memory.orphans_of(&account));
+            orphans.deletions.retain(|at| now < plus(*at, LIMIT_PERIOD));
+            orphans.deletions.push(now);
+            if let Some(one) = orphans.instances.get_mut(&id) {
+                one.deleted = Some((now, None));
+            }
+            true
         })
     };
     let remember: Remember<Mcm, ()> = {
@@ -232,7 +235,7 @@ fn delete(runtime: &Arc<Runtime>, seen: &Observation, permit: Permit) -> Result<
         Box::new(move |seen, answered: Answered<()>| {
             let one = seen.memory.orphans_of(&account).instances.get_mut(&id);
             if let Some(one) = one {
-                one.deleted = Some((now, answered.answer.err()));
+                one.deleted = Some((answered.started, answered.answer.err()));
             }
         })
     };
@@ -251,4 +254,14 @@ fn delete(runtime: &Arc<Runtime>, seen: &Observation, permit: Permit) -> Result<
     #[expect(clippy::disallowed_methods, reason = "a permit becomes a deletion")]
     let call = async move { driver.instances().delete(permit.which(), permit.owner()).await };
     runtime.ask_in(Lane::Deletion, ask, call)
+}
+
+/// Whether the stores show an owner of an orphan, which appeared after the lists.
+fn has_owner(seen: &Seen, one: &Candidate, key: &str) -> bool {
+    let id = one.instance.id.as_str();
+    let by_key = || seen.machines.by_index(BY_UID, key).next().is_some();
+    let by_record = || seen.machines.by_index(BY_ID, id).next().is_some();
+    let named = ObjectKey::cluster_scoped(one.instance.name.as_str());
+    let by_node = || seen.nodes.get(&named).is_some() || seen.nodes.by_index(BY_ID, id).next().is_some();
+    (!one.is_second && by_key()) || by_record() || by_node()
 }

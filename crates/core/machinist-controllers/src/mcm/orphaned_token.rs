@@ -40,6 +40,7 @@ impl Kind<Mcm> for OrphanedTokens {
             now: runtime.now(),
             token: token.clone(),
             installation: (runtime.tools.machine().cluster.clone(), runtime.options.namespace.clone()),
+            namespace_uid: world.seen.memory.namespace_uid.clone().flatten(),
             look: world.seen.memory.token_looks.get(&token.uid).cloned(),
         })
     }

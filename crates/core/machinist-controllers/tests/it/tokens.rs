@@ -14,7 +14,12 @@ async fn token_names(world: &World) -> Vec<String> {
 
 /// A token of a Machine that does not exist, as a POST that took effect late leaves it.
 async fn leave_token(world: &World, id: &str, mark: Option<&str>) {
-    let mut annotations = json!({"machinist.dev/machine-uid": "uid-gone"});
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(world.user.clone());
+    let namespace = namespaces.get(NAMESPACE).await.expect("the namespace");
+    let mut annotations = json!({
+        "machinist.dev/machine-uid": "uid-gone",
+        "machinist.dev/namespace-uid": namespace.metadata.uid,
+    });
     if let Some(mark) = mark {
         annotations["machinist.dev/machine"] = mark.into();
     }
@@ -33,7 +38,7 @@ async fn a_token_without_its_machine_is_deleted() {
     leave_token(&world, "aaaaaa", Some("test/default/uid-gone")).await;
     leave_token(&world, "bbbbbb", Some("other/default/uid-gone")).await;
     leave_token(&world, "cccccc", None).await;
-    let _processes = world.start();
+    let _processes = world.start_with(|options| options.orphans = Some(Default::default()));
     world.apply(1).await;
     world.until("an instance exists", async |w| w.cloud.alive() == 1).await;
     let left = token_names(&world).await;
@@ -51,7 +56,7 @@ async fn a_token_without_its_machine_is_deleted() {
 #[tokio::test(start_paused = true)]
 async fn the_token_of_a_machine_without_finalizer_is_deleted() {
     let world = World::new().await;
-    let _processes = world.start();
+    let _processes = world.start_with(|options| options.orphans = Some(Default::default()));
     world.apply(0).await;
     let machines = world.make_machine("m").await;
     world.until("the token exists", async |w| token_names(w).await.len() == 1).await;

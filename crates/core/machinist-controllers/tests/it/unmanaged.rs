@@ -46,7 +46,7 @@ async fn a_node_is_annotated_until_it_has_a_machine() {
     world.apply(1).await;
     world.until_running(1).await;
     for number in 0..20 {
-        world.make_node(&format!("left-{number}"), json!({})).await;
+        world.make_node(&format!("left-{number}"), json!({MARK: "test/default/uid-gone"})).await;
     }
     world.make_node("other", json!({MARK: "prod/elsewhere/uid-m"})).await;
     tokio::time::sleep(MINUTE * 19).await;

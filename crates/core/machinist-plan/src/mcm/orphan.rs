@@ -166,10 +166,11 @@ impl Candidate {
     /// the Node with the id of the instance; absent if the Node has none that can be read.
     pub fn may_have_node(&self, node: &NodeFacts, same_instance: Option<bool>) -> bool {
         let is_of_key = |uid: &str| self.instance.key.as_ref().is_some_and(|key| key.as_str() == uid);
-        same_instance.unwrap_or_else(|| {
-            node.name == self.instance.name.as_str()
-                || node.mark().is_some_and(|mark| is_of_key(&mark.machine_uid))
-        })
+        let is_named = node.name == self.instance.name.as_str();
+        // A kubelet may use the Node of an earlier instance, which keeps the earlier id.
+        same_instance == Some(true)
+            || is_named
+            || node.mark().is_some_and(|mark| is_of_key(&mark.machine_uid))
     }
 }
 

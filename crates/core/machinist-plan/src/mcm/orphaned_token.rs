@@ -3,8 +3,9 @@
 //! that is forced does not wait for a silent target cluster. Such a token would open the cluster
 //! until it expires.
 //!
-//! Only a token with a mark of this installation is deleted: other installations and programs have
-//! tokens in the same namespace. The store alone does not prove that the Machine is gone, so the
+//! Only a token with a mark of this installation is deleted, which also has the UID of the namespace
+//! of its Machines: other installations and programs have tokens in the same namespace, and another
+//! installation may have the same name. The store alone does not prove that the Machine is gone, so the
 //! API server is asked for the Machine's name. A Machine of that name with another UID may be a
 //! restored one, whose instance still boots with the token. Then the token stays until it expires.
 
@@ -32,6 +33,8 @@ pub struct Snapshot {
     pub token: TokenFacts,
     /// The name of this installation's cluster, and the namespace of its Machines.
     pub installation: (String, String),
+    /// The UID of that namespace, if this process knows it.
+    pub namespace_uid: Option<String>,
     /// The last read of the Machine.
     pub look: Option<OwnerLook>,
 }
@@ -39,8 +42,8 @@ pub struct Snapshot {
 impl Hash for Snapshot {
     /// Hashes everything that determines a decision, except the moment and the settings.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, token, installation: _, look } = self;
-        (token, look).hash(state);
+        let Self { now: _, token, installation: _, namespace_uid, look } = self;
+        (token, namespace_uid, look).hash(state);
     }
 }
 
@@ -64,10 +67,12 @@ pub enum Action {
 
 /// Decides the next action for a token without a Machine.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
-    let is_ours = s.token.mark.as_ref().is_some_and(|mark| {
-        (&mark.cluster, &mark.namespace) == (&s.installation.0, &s.installation.1)
-            && s.token.machine_uid.as_ref() == Some(&mark.machine_uid)
-    });
+    let is_of_namespace = s.namespace_uid.is_some() && s.token.namespace_uid == s.namespace_uid;
+    let is_ours = is_of_namespace
+        && s.token.mark.as_ref().is_some_and(|mark| {
+            (&mark.cluster, &mark.namespace) == (&s.installation.0, &s.installation.1)
+                && s.token.machine_uid.as_ref() == Some(&mark.machine_uid)
+        });
     let Some(machine) = s.token.machine_name().filter(|_| is_ours) else {
         let reason = Reason::Awaiting("the token belongs to another installation or program");
         return Plan::idle(Why::new(reason, Step::Expect("it expires, or its owner deletes it")));
@@ -112,12 +117,14 @@ mod tests {
         let secret: Secret = serde_json::from_value(json!({
             "metadata": {"name": "bootstrap-token-abcdef", "uid": "uid-t", "annotations": {
                 "machinist.dev/machine-uid": "uid-m", "machinist.dev/machine": mark,
+                "machinist.dev/namespace-uid": "uid-ns",
             }},
         }))
         .expect("a Secret");
         let token = TokenFacts { description: description.to_owned(), ..TokenFacts::parse(&secret) };
         let installation = ("ours".to_owned(), "ns".to_owned());
-        Snapshot { now: at(0), token, installation, look: None }
+        let namespace_uid = Some("uid-ns".to_owned());
+        Snapshot { now: at(0), token, installation, namespace_uid, look: None }
     }
 
     fn of_machine(mark: &str) -> Snapshot {
@@ -133,6 +140,15 @@ mod tests {
         let old = plan(&Snapshot { look: look(false, -11), ..ours() });
         assert_eq!(old.actions, [Action::LookForMachine("m".to_owned())], "it may have been restored");
         assert_eq!(plan(&Snapshot { look: look(true, -1), ..ours() }).actions, []);
+    }
+
+    #[test]
+    fn a_token_of_another_namespace_of_that_name_is_left_alone() {
+        for other in [None, Some("uid-another".to_owned())] {
+            let look = Some(OwnerLook { started: at(-1), exists: false });
+            let s = Snapshot { namespace_uid: other, look, ..of_machine("ours/ns/uid-m") };
+            assert_eq!(plan(&s).actions, []);
+        }
     }
 
     #[test]

@@ -161,7 +161,8 @@ impl Cluster {
         machine_options.server_limits = Some(ServerLimits::default());
         machine_options.defaults =
             Arc::new(Defaults { exhausted_retry: ASK_AN_EXHAUSTED_CLOUD_AGAIN, ..Defaults::default() });
-        machine_options.orphans = Some(machinist_plan::mcm::orphan::Settings::default());
+        // The control plane in Docker is an instance without a Machine.
+        machine_options.orphans = target.is_none().then(machinist_plan::mcm::orphan::Settings::default);
         let machine_controller = MachineController::start(
             clients(&server, target.as_ref(), MACHINE_CONTROLLER).await?,
             options(&namespace, "machine-controller"),

@@ -139,6 +139,7 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             Write { charged: &charged, ..write }.delete::<MachineFacts>(&machine.uid).await
         }
         Action::CreateToken { id, expires, account } => {
+            namespace::know(runtime).await?;
             token::create(runtime, &own_key, machine, &id, expires, account.as_ref()).await
         }
         Action::DeleteToken(token) => {

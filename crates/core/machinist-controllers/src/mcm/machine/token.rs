@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_instance::AccountId;
 use machinist_kube::ObjectKey;
 use machinist_plan::facts::ACCOUNT;
@@ -46,6 +47,8 @@ pub(super) async fn create(
     let expiration = Timestamp::from_second(expires.as_second()).unwrap_or(expires).to_string();
     let account = account.map(|account| (ACCOUNT.to_owned(), account.as_str().to_owned()));
     let owner = (TOKEN_OWNER.to_owned(), machine.uid.clone());
+    let namespace = runtime.lock().seen.memory.namespace_uid.clone().flatten();
+    let namespace = namespace.map(|uid| (NAMESPACE_TAG.to_owned(), uid));
     let mark = (NODE_MARK.to_owned(), NodeMark::of(machine, &options.cluster).to_string());
     let entries = [
         ("description", token_description(&machine.name)),
@@ -63,7 +66,7 @@ pub(super) async fn create(
         metadata: ObjectMeta {
             name: Some(key.name.clone()),
             namespace: Some(key.namespace.clone()),
-            annotations: Some([owner, mark].into_iter().chain(account).collect()),
+            annotations: Some([owner, mark].into_iter().chain(account).chain(namespace).collect()),
             ..ObjectMeta::default()
         },
         type_: Some(TOKEN_TYPE.to_owned()),

@@ -22,28 +22,38 @@ use crate::mcm::contract::Runtime;
 pub(super) async fn read(runtime: &Arc<Runtime>, account: &AccountId) -> Result<(), Stop> {
     let started = runtime.now();
     let api: Api<Machine> = Api::namespaced(runtime.clients.control.clone(), &runtime.options.namespace);
-    let parse = |machine: Machine| MachineFacts::parse(&machine);
-    let machines = list_once(api, &ListParams::default(), parse).await;
-    let machines = machines.map_err(|error| Stop::Unanswered(error.to_string()))?;
-    let nodes = if runtime.tools.decides_nodes() { nodes(runtime).await? } else { None };
+    let (params, parse) = (ListParams::default(), |machine: Machine| MachineFacts::parse(&machine));
+    let (machines, nodes) = tokio::join!(list_once(api, &params, parse), nodes(runtime));
+    let unanswered = |error: kube::Error| Stop::Unanswered(error.to_string());
+    let (machines, nodes) = (machines.map_err(unanswered)?, nodes.map_err(unanswered)?);
+    let ended = runtime.now();
     let provider = &*runtime.tools.machine().provider;
-    let mut world = runtime.lock();
-    for one in world.seen.memory.orphans_of(account).instances.values_mut() {
+    // Comparing takes time, and other passes need the lock.
+    let candidates = runtime.lock().seen.memory.orphans.get(account).cloned().unwrap_or_default();
+    let owners = candidates.instances.iter().map(|(id, one)| {
         let object = machine_of(provider, one, &machines);
         let node = nodes.as_ref().map_or(OwnerNode::NotListed, |nodes| node_of(provider, one, nodes));
-        one.owners = Some(Owners { started, object, node });
+        (id, Owners { started, ended, object, node })
+    });
+    let owners: Vec<_> = owners.collect();
+    let mut world = runtime.lock();
+    let known = &mut world.seen.memory.orphans_of(account).instances;
+    for (id, owners) in owners {
+        if let Some(one) = known.get_mut(id) {
+            one.owners = Some(owners);
+        }
     }
     Ok(())
 }
 
-/// Lists the Nodes with quorum; `None` if this process may not list them.
-async fn nodes(runtime: &Runtime) -> Result<Option<Relist<NodeFacts>>, Stop> {
-    let api: Api<Node> = Api::all(runtime.clients.target.clone());
-    match list_once(api, &ListParams::default(), |node: Node| NodeFacts::parse(&node)).await {
-        Ok(nodes) => Ok(Some(nodes)),
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
-        Err(error) => Err(Stop::Unanswered(error.to_string())),
+/// Lists the Nodes with quorum; `None` if there is no target cluster. A rejected list is no answer:
+/// an API server that starts may not know the roles yet.
+async fn nodes(runtime: &Runtime) -> Result<Option<Relist<NodeFacts>>, kube::Error> {
+    if !runtime.tools.decides_nodes() {
+        return Ok(None);
     }
+    let api: Api<Node> = Api::all(runtime.clients.target.clone());
+    list_once(api, &ListParams::default(), |node: Node| NodeFacts::parse(&node)).await.map(Some)
 }
 
 /// The name of a Machine that may have an instance. One that cannot be parsed may have each.

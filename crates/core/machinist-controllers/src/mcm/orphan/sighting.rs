@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use machinist_core::Answered;
+use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_driver::Provider;
 use machinist_instance::{AccountId, Instance, ProviderId};
 use machinist_plan::mcm::facts::MachineFacts;
@@ -25,6 +26,12 @@ pub(super) fn take_list(
     let mut orphans = (*seen.memory.orphans.remove(account).unwrap_or_default()).clone();
     match answer {
         Ok(instances) => {
+            let ours = seen.memory.namespace_uid.clone().flatten();
+            let is_of_another = |one: &Instance| {
+                one.tags.get(NAMESPACE_TAG).is_some_and(|uid| ours.as_ref().is_some_and(|ours| ours != uid))
+            };
+            // Another installation with this name needs no decision and no place in memory.
+            let instances: Vec<_> = instances.into_iter().filter(|one| !is_of_another(one)).collect();
             let listed = AccountList { started, instances: instances.len() };
             let owned: Vec<Option<Owner>> =
                 instances.iter().map(|one| owner(seen, provider, one, &instances)).collect();
@@ -85,7 +92,9 @@ fn owner(seen: &Seen, provider: &dyn Provider, instance: &Instance, listed: &[In
     let key = instance.key.as_ref()?;
     let (_, machine) = seen.machines.by_index(BY_UID, key.as_str()).next()?;
     let records = |other: &Instance| {
-        same_instance(provider, &machine.facts, &other.id) == Some(true) && other.id != instance.id
+        let is_recorded = same_instance(provider, &machine.facts, &other.id) == Some(true);
+        // Users can write the record, so the recorded instance must have the Machine's key.
+        is_recorded && other.id != instance.id && other.key == instance.key
     };
     let is_own = same_instance(provider, &machine.facts, &instance.id) != Some(false);
     Some(if !is_own && listed.iter().any(records) { Owner::OfAnother } else { Owner::Machine })

@@ -9,6 +9,7 @@
 use crate::generated::hash_of_bytes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_instance::AccountId;
 
 use super::machine::MachineFacts;
@@ -43,6 +44,8 @@ pub struct TokenFacts {
     pub machine_uid: Option<String>,
     /// Which installation created the token for which Machine, if Machinist created the token.
     pub mark: Option<Box<NodeMark>>,
+    /// UID of the namespace of the token's Machine. Another installation may have the same name.
+    pub namespace_uid: Option<String>,
     /// The account in which the instance is to be created, as written before the first call.
     pub account: Option<AccountId>,
     /// The token's description, which names the Machine in tokens of Go MCM.
@@ -65,6 +68,7 @@ impl TokenFacts {
             created: secret.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             expires: text("expiration").and_then(|text| text.parse().ok()),
             machine_uid: annotation(TOKEN_OWNER).cloned(),
+            namespace_uid: annotation(NAMESPACE_TAG).cloned(),
             mark: annotation(NODE_MARK).and_then(|text| NodeMark::parse(text)).map(Box::new),
             account: annotation(ACCOUNT).and_then(|text| AccountId::recorded(text)),
             description: text("description").unwrap_or_default(),
@@ -179,6 +183,7 @@ mod tests {
             expires: None,
             machine_uid: machine_uid.map(str::to_owned),
             mark: None,
+            namespace_uid: None,
             description: description(machine_name),
         }
     }

@@ -201,6 +201,7 @@ impl World {
 
     fn token(self, expires: i64) -> Self {
         let token = TokenFacts {
+            namespace_uid: None,
             version: Version::default(),
             account: None,
             id: token_id(UID, 0),

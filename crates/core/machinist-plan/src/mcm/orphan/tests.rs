@@ -83,7 +83,7 @@ fn seen_twice(name: &str) -> Candidate {
 
 /// The same, and lists of Machines and Nodes show none of it.
 fn ownerless(name: &str) -> Candidate {
-    let owners = Some(Owners { started: at(-2), object: None, node: OwnerNode::None });
+    let owners = Some(Owners { started: at(-2), ended: at(-1), object: None, node: OwnerNode::None });
     Candidate { owners, ..seen_twice(name) }
 }
 
@@ -155,7 +155,7 @@ fn t_57_only_the_second_of_two_listed_instances_is_an_orphan() {
 }
 
 #[test]
-fn a_node_of_another_instance_is_not_its_node() {
+fn a_node_of_its_name_or_mark_is_its_node() {
     let one = seen_twice("w-1");
     let node = |annotations: Value| {
         let node =
@@ -164,7 +164,8 @@ fn a_node_of_another_instance_is_not_its_node() {
     };
     assert!(one.may_have_node(&node(json!({})), None), "the name is all that is known");
     assert!(one.may_have_node(&node(json!({})), Some(true)));
-    assert!(!one.may_have_node(&node(json!({})), Some(false)), "the name was used again");
+    assert!(one.may_have_node(&node(json!({})), Some(false)), "a kubelet may use an earlier Node");
+    assert!(!seen_twice("w-2").may_have_node(&node(json!({})), Some(false)));
     let mut renamed = seen_twice("w-9");
     renamed.instance.key = Some(InstanceKey::new("uid-m"));
     let marked = node(json!({"machinist.dev/machine": "prod/team/uid-m"}));
@@ -256,7 +257,11 @@ fn orphans_are_only_reported_on_request() {
     s.settings.deletes = false;
     with(&mut s, [seen_twice("w-1")]);
     let says_so = |s: &Snapshot| plan(s).why.to_string().contains("this controller only reports orphans");
-    assert_eq!(actions(&s), ["warning OrphanedInstance Instance sim"], "not even a list of the Nodes");
+    assert_eq!(
+        actions(&s),
+        ["warning OrphanedInstance Instance sim:///w-1 has no Machine, and is not deleted"],
+        "not even a list of the Nodes"
+    );
     assert!(says_so(&s));
     with(&mut s, [Candidate { reported: Some(Kept::ReportOnly), ..seen_twice("w-1") }]);
     assert!(actions(&s).is_empty() && says_so(&s), "once");

@@ -5,7 +5,8 @@
 //!
 //! Two conditions are stricter than in Go MCM: a list of the API server must show no Machine that
 //! may have the Node, and a Node whose mark names another installation is left alone. One list
-//! answers for all such Nodes, and one patch per Node writes annotation and finalizer.
+//! answers for all such Nodes, and one patch per Node writes annotation and finalizer. A Node without a
+//! mark keeps the finalizer, which may be that of another installation, until it is deleted.
 //!
 //! The annotation is removed when the Node has a Machine ([`crate::mcm::machine`]).
 
@@ -21,7 +22,7 @@ use crate::mcm::why::{Plan, Reason, Step, Why};
 /// Whether a Node may have to be annotated: it stays, and lacks the annotation or has our
 /// finalizer.
 pub fn may_be_unmanaged(node: &NodeFacts) -> bool {
-    node.deleting_since.is_none() && (!node.is_not_managed() || node.has_finalizer)
+    node.deleting_since.is_none() && (!node.is_not_managed() || (node.has_finalizer && node.mark().is_some()))
 }
 
 /// Whether a Node is younger than the creation timeout. Then its Machine is not looked for.
