@@ -59,3 +59,18 @@ async fn another_process_initializes_a_recorded_instance() {
     world.until_running(1).await;
     assert_eq!(changes(&world), [MADE, UNAVAILABLE, INITIALIZED]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_duration_of_an_initialization_is_measured() {
+    let world = World::new().await;
+    let slow = Fault::Delay { by: Duration::from_secs(3) };
+    world.cloud.faults().add(FaultRule::once(Operation::Initialize, slow));
+    let (machine_controller, _manager) = world.start();
+    apply(&world).await;
+    world.until_running(1).await;
+    let metrics = machine_controller.inspector().metrics();
+    let of_call = |(name, _): &&(String, f64)| name.starts_with("mcm_machine_initialize_duration_seconds{");
+    let (name, seconds) = metrics.iter().find(of_call).expect("the gauge has a value");
+    assert!(name.contains("machine_deployment=\"w\""), "{name}");
+    assert!((3.0..4.0).contains(seconds), "{seconds}");
+}
