@@ -57,13 +57,13 @@ pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
             if retry_at <= s.now || s.answers.is_fixed(s.inputs) {
                 return Some(call(s));
             }
-            let plan = if error.is_in_progress() {
-                Plan::until(retry_at, uninitialized(s, &error.message).since(answered.ended))
+            let why = if error.is_in_progress() {
+                uninitialized(s, &error.message)
             } else {
-                let why = Why::call_failed(Call::INITIALIZE, error, s.answers.failures, retry_at);
-                let state = s.state_after(error, OldState::Kept);
-                create::report(s, &operation(error), state, why.since(answered.ended), Some(retry_at))
+                Why::call_failed(Call::INITIALIZE, error, s.answers.failures, retry_at)
             };
+            let (operation, state) = (operation(error), s.state_after(error, OldState::Kept));
+            let plan = create::report(s, &operation, state, why.since(answered.ended), Some(retry_at));
             Some(plan.no_later_than(just_past(s.creation_deadline())))
         }
     }

@@ -61,12 +61,23 @@ fn t13_a_failed_initialization_ends_with_the_creation_timeout() {
     assert!(status(&plan).is_some_and(|status| status.starts_with("Failed, Create Failed ")), "{plan:?}");
 }
 
+/// The other code of T-13: the cloud still works.
 #[test]
-fn an_initialization_in_progress_is_no_failure() {
-    let plan = initialized(recorded(), Err(Error::in_progress("the interface attaches"))).plan();
-    assert!(plan.actions.is_empty(), "{plan:?}");
+fn t_13_an_initialization_in_progress_is_reported() {
+    let working = || initialized(recorded(), Err(Error::in_progress("the interface attaches")));
+    let plan = working().plan();
+    let expected = "CrashLoopBackOff, Create Failed [Uninitialized] \"Provider error: the interface attaches. \
+                    Initialize VM Instance\"";
+    assert_eq!(status(&plan).as_deref(), Some(expected));
     let expected = "instance sim:///i-1 exists and is not initialized yet: the interface attaches";
     assert_eq!(plan.why.reason.to_string(), expected);
+    let reported = "Provider error: the interface attaches. Initialize VM Instance";
+    let mut reported = working().phase("CrashLoopBackOff", "Create", "Failed", reported);
+    reported.machine["status"]["lastOperation"]["errorCode"] = "Uninitialized".into();
+    let plan = reported.plan();
+    assert!(plan.actions.is_empty(), "it is reported once: {plan:?}");
+    let plan = working().with(|s| s.now = at(4)).plan();
+    assert!(matches!(plan.actions[..], [Action::Initialize]), "5 s after the answer: {plan:?}");
 }
 
 #[test]
