@@ -30,7 +30,7 @@ use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{
     Absence, Answered, Answers, Attempts, Call, Deleted, Found, FreshRead, Freshness, InQueue, Known, MadeIn,
-    Process, Silence, Unseen,
+    Process, Silence, Unseen, Wait,
 };
 
 mod acceptance;
@@ -702,6 +702,12 @@ fn a_missing_secret_is_named() {
     "#]]);
 }
 
+/// The freeze while the target cluster does not answer.
+fn frozen() -> Frozen {
+    let server = "the API server of the target cluster".to_owned();
+    Frozen { silence: Silence { server, since: at(-300), read: FreshRead::Possible } }
+}
+
 /// T-56: a token that cannot be written to a cluster that is away is not the Machine's fault.
 #[test]
 fn no_creation_times_out_while_the_controller_is_frozen() {
@@ -709,9 +715,7 @@ fn no_creation_times_out_while_the_controller_is_frozen() {
         let failed = world().created(-1300).ensured(Err(error(ErrorKind::Exhausted, "no stock")));
         failed.phase("CrashLoopBackOff", "Create", "Failed", "no stock").found(-10, Ok(Sighting::Absent))
     };
-    let server = "the API server of the target cluster".to_owned();
-    let silence = Silence { server, since: at(-300), read: FreshRead::Possible };
-    failed().with(|s| s.frozen = Some(Frozen { silence })).check(expect![[r#"
+    failed().with(|s| s.frozen = Some(frozen())).check(expect![[r#"
         why   the API server of the target cluster is silent; a deadline has passed and waits for its answer; since 2027-01-15T07:55:00Z; next: the controller reads the current state from the API server
         wait  until 2027-01-15T08:00:10Z
     "#]]);

@@ -80,6 +80,33 @@ fn t_13_an_initialization_in_progress_is_reported() {
     assert!(matches!(plan.actions[..], [Action::Initialize]), "5 s after the answer: {plan:?}");
 }
 
+/// Machines whose initialization takes longer than the creation timeout.
+fn late() -> [World; 2] {
+    let errors = [error(ErrorKind::Unavailable, "no"), Error::in_progress("the interface attaches")];
+    errors.map(|error| {
+        initialized(recorded().created(-3600), Err(error)).with(|s| s.answers.wanted_since = Some(at(-3600)))
+    })
+}
+
+#[test]
+fn t_56_no_initialization_times_out_while_frozen() {
+    for world in late() {
+        let plan = world.with(|s| s.frozen = Some(frozen())).plan();
+        assert!(plan.actions.is_empty(), "{plan:?}");
+        assert_eq!(plan.wait, Wait::Until(at(10)));
+    }
+}
+
+/// A deadline that may not be enforced must not wake the Machine again and again.
+#[test]
+fn an_unenforced_deadline_does_not_wake_a_machine() {
+    for world in late() {
+        let plan = world.with(|s| s.process.skew = Duration::from_secs(3600)).plan();
+        assert!(status(&plan).is_some_and(|status| status.starts_with("CrashLoopBackOff")), "{plan:?}");
+        assert_eq!(plan.wait, Wait::Until(at(4)), "the call is repeated");
+    }
+}
+
 #[test]
 fn a_machine_with_a_status_is_not_initialized_again() {
     let plan = world().pending().with(|s| s.needs_initialization = true).plan();

@@ -52,6 +52,14 @@ fn t11_an_instance_with_the_name_of_an_old_node_fails() {
     }
 }
 
+#[test]
+fn t_56_no_machine_fails_for_an_old_node_while_frozen() {
+    let world = look(created("sim:///i-old"), Some("uid-n"));
+    let plan = world.with(|s| s.frozen = Some(frozen())).plan();
+    assert_eq!(status(&plan), None, "{plan:?}");
+    assert_eq!(plan.wait, Wait::Until(at(10)));
+}
+
 /// The other side of T-11: the instance has joined before its creation was answered.
 #[test]
 fn t11_a_node_of_the_instance_is_not_stale() {
