@@ -348,12 +348,15 @@ impl Obstacle<'_> {
                 let description = format!("Creation is blocked: {reason}");
                 OperationWrite::failed(OperationType::Create, description, Some(code))
             }
-            Self::Refused { error, .. } => {
-                let description = format!("{}{}", markers::CREATE_FAILURE_PREFIX, code_text(error));
-                OperationWrite::failed(OperationType::Create, description, Some(code_of(error)))
-            }
+            Self::Refused { error, .. } => refused(error),
         }
     }
+}
+
+/// The operation of a creation that the cloud refused.
+pub(super) fn refused(error: &Error) -> OperationWrite {
+    let description = format!("{}{}", markers::CREATE_FAILURE_PREFIX, code_text(error));
+    OperationWrite::failed(OperationType::Create, description, Some(code_of(error)))
 }
 
 /// Reports the obstacle in the status, and once by an Event.

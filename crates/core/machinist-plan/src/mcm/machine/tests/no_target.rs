@@ -84,6 +84,66 @@ fn a_recorded_instance_is_looked_up_for_its_addresses() {
     assert!(is_find(&plan), "{plan:?}");
 }
 
+/// A recorded instance whose lookup ended a second ago.
+fn looked_up(answer: Result<Sighting, Error>) -> World {
+    without_target().recorded().with(|s| {
+        let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
+        s.answers.failures = u32::from(answer.is_err());
+        s.answers.inputs = Some(1);
+        s.answers.find = Some(Found { by, answered: answered(at(-2), at(-1), answer) });
+    })
+}
+
+fn booting() -> World {
+    looked_up(Ok(Sighting::Present(Instance { power: Power::Pending, ..instance() })))
+}
+
+/// The process has wanted the instance for longer than the creation timeout.
+fn late(world: World) -> World {
+    world.created(-3600).with(|s| s.answers.wanted_since = Some(at(-3600)))
+}
+
+fn shown(plan: &Plan<Action>) -> Option<String> {
+    written(plan).map(ToString::to_string)
+}
+
+#[test]
+fn a_failed_lookup_is_reported_and_repeated() {
+    let failed = || looked_up(Err(error(ErrorKind::Unavailable, "no")));
+    let text = "Create Failed [Unavailable] \"Cloud provider message - machine codes error: \
+                code = [Unavailable] message = [no]\"";
+    let plan = failed().plan();
+    assert_eq!(shown(&plan), Some(format!("CrashLoopBackOff, {text}")));
+    assert_eq!(plan.wait, Wait::Until(at(4)));
+    let plan = failed().with(|s| s.now = at(4)).plan();
+    assert!(matches!(plan.actions[..], [Action::Find(_)]), "{plan:?}");
+    assert_eq!(shown(&late(failed()).plan()), Some(format!("Failed, {text}")));
+    let unsupported = looked_up(Err(Error::unsupported("find"))).plan();
+    assert!(shown(&unsupported).is_some_and(|status| status.starts_with("Available")), "{unsupported:?}");
+}
+
+#[test]
+fn an_instance_without_an_address_fails_in_the_end() {
+    let plan = booting().plan();
+    assert!(plan.actions.is_empty() && plan.wait == Wait::Until(at(4)), "{plan:?}");
+    let expected = "Failed, Create Failed [DeadlineExceeded] \"Machine m was not created in time. \
+                    Instance sim:///i-1 has no address\"";
+    assert_eq!(shown(&late(booting()).plan()).as_deref(), Some(expected));
+    let plan = late(booting()).with(|s| s.now = at(4)).plan();
+    assert!(matches!(plan.actions[..], [Action::Find(_)]), "another look comes first: {plan:?}");
+}
+
+#[test]
+fn no_lookup_times_out_while_frozen_or_with_a_wrong_clock() {
+    for world in [booting(), looked_up(Err(error(ErrorKind::Unavailable, "no")))] {
+        let plan = late(world.clone()).with(|s| s.frozen = Some(frozen())).plan();
+        assert!(plan.actions.is_empty() && plan.wait == Wait::Until(at(10)), "{plan:?}");
+        let plan = late(world).with(|s| s.process.skew = Duration::from_secs(3600)).plan();
+        assert!(shown(&plan).is_none_or(|status| status.starts_with("CrashLoopBackOff")), "{plan:?}");
+        assert_eq!(plan.wait, Wait::Until(at(4)));
+    }
+}
+
 #[test]
 fn health_is_never_judged_without_a_target_cluster() {
     for phase in ["Available", "Running", "Unknown"] {
