@@ -986,7 +986,7 @@ fn t_23_a_node_that_is_not_ready_makes_it_unknown() {
     world().running().node("Unknown").synced().check(expect![[r#"
         do    status: Unknown, HealthCheck Processing "Machine m is unhealthy - changing MachineState to Unknown. Ready is Unknown", 1 conditions
         do    warning NodeUnhealthy: Machine m is unhealthy - changing MachineState to Unknown. Ready is Unknown
-        why   Node m is unhealthy: Ready is Unknown; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, one per deployment at a time
+        why   Node m is unhealthy: Ready is Unknown; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, unless --replacements-at-once is reached
         wait  for a change
     "#]]);
 }
@@ -999,7 +999,7 @@ fn t_24_a_node_that_went_missing_makes_it_unknown() {
     world.check(expect![[r#"
         do    status: Unknown, HealthCheck Processing "Node object went missing. Machine m is unhealthy - changing MachineState to Unknown"
         do    warning NodeUnhealthy: Node object went missing. Machine m is unhealthy - changing MachineState to Unknown
-        why   Node m is unhealthy: the Node object went missing; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, one per deployment at a time
+        why   Node m is unhealthy: the Node object went missing; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, unless --replacements-at-once is reached
         wait  for a change
     "#]]);
 }
@@ -1036,7 +1036,7 @@ fn a_node_of_another_machine_is_reported() {
     let mut world = world().running().ids("sim:///i-1", "sim:///i-2").provider(other);
     world.machine["status"]["currentStatus"]["phase"] = "Unknown".into();
     world.check(expect![[r#"
-        why   Node m is unhealthy: the Node object does not belong to this machine (its label names machine other); since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, one per deployment at a time
+        why   Node m is unhealthy: the Node object does not belong to this machine (its label names machine other); since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, unless --replacements-at-once is reached
         wait  for a change
     "#]]);
 }
