@@ -27,7 +27,7 @@ const UNAVAILABLE: (Operation, CallOutcome) =
 
 /// T-05 and T-13.
 #[tokio::test(start_paused = true)]
-async fn t13_a_failed_initialization_is_repeated() {
+async fn t_05_t_13_a_failed_initialization_is_repeated() {
     let world = World::new().await;
     let fault = Fault::Refuse { code: Code::ServiceUnavailable, retry_after_seconds: None };
     world.cloud.faults().add(FaultRule::once(Operation::Initialize, fault));

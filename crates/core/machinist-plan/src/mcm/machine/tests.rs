@@ -710,7 +710,7 @@ fn frozen() -> Frozen {
 
 /// T-56: a token that cannot be written to a cluster that is away is not the Machine's fault.
 #[test]
-fn no_creation_times_out_while_the_controller_is_frozen() {
+fn t_56_no_creation_times_out_while_the_controller_is_frozen() {
     let failed = || {
         let failed = world().created(-1300).ensured(Err(error(ErrorKind::Exhausted, "no stock")));
         failed.phase("CrashLoopBackOff", "Create", "Failed", "no stock").found(-10, Ok(Sighting::Absent))
@@ -1072,7 +1072,7 @@ fn deleting_an_unmanaged_node_removes_its_finalizer() {
 
 /// T-59, with the added condition that the annotation may be a user's wish: it stays for a while.
 #[test]
-fn the_node_of_a_machine_is_managed_again_after_a_while() {
+fn t_59_the_node_of_a_machine_is_managed_again_after_a_while() {
     const PERIOD: i64 = 900;
     const KEY: &str = "node.machine.sapcloud.io/not-managed-by-mcm";
     let seen = |since: Option<i64>, mark: &str, period: Option<u64>| {

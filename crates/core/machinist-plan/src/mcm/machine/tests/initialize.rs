@@ -35,7 +35,7 @@ fn an_instance_is_recorded_before_it_is_initialized() {
 }
 
 #[test]
-fn t05_an_initialized_instance_is_pending() {
+fn t_05_an_initialized_instance_is_pending() {
     assert_eq!(status(&initialized(recorded(), Ok(())).plan()).as_deref(), Some(PENDING));
     let nothing_to_do = initialized(recorded(), Err(Error::unsupported("initialize")));
     assert_eq!(status(&nothing_to_do.plan()).as_deref(), Some(PENDING));
@@ -44,7 +44,7 @@ fn t05_an_initialized_instance_is_pending() {
 
 /// T-13.
 #[test]
-fn t13_a_failed_initialization_is_reported_and_repeated() {
+fn t_13_a_failed_initialization_is_reported_and_repeated() {
     let failed = || initialized(recorded(), Err(error(ErrorKind::Unavailable, "no")));
     let plan = failed().plan();
     let expected = "CrashLoopBackOff, Create Failed [Unavailable] \"Provider error: machine codes error: \
@@ -55,7 +55,7 @@ fn t13_a_failed_initialization_is_reported_and_repeated() {
 }
 
 #[test]
-fn t13_a_failed_initialization_ends_with_the_creation_timeout() {
+fn t_13_a_failed_initialization_ends_with_the_creation_timeout() {
     let failed = initialized(recorded().created(-3600), Err(error(ErrorKind::Unavailable, "no")));
     let plan = failed.with(|s| s.answers.wanted_since = Some(at(-3600))).plan();
     assert!(status(&plan).is_some_and(|status| status.starts_with("Failed, Create Failed ")), "{plan:?}");

@@ -34,7 +34,7 @@ fn addresses(plan: &Plan<Action>) -> Vec<String> {
 
 /// T-14 and T-15: one pass does both.
 #[test]
-fn t14_t15_a_created_machine_is_available_with_addresses() {
+fn t_14_t_15_a_created_machine_is_available_with_addresses() {
     let plan = without_target().ensured(Ok(with_addresses())).plan();
     assert_eq!(addresses(&plan), ["ExternalIP 192.0.2.1", "Hostname m", "InternalIP 10.0.0.5"]);
     let Some(Action::Record { node, .. }) = plan.actions.first() else { panic!("a record: {plan:?}") };
@@ -47,7 +47,7 @@ fn t14_t15_a_created_machine_is_available_with_addresses() {
 
 /// T-17: the instance is asked for at once, without a token.
 #[test]
-fn t17_no_token_is_created_without_a_target_cluster() {
+fn t_17_no_token_is_created_without_a_target_cluster() {
     let plan = without_target().plan();
     assert!(plan.actions.iter().all(|action| !action.is_for_the_nodes()), "{plan:?}");
     assert!(plan.actions.iter().any(|action| matches!(action, Action::Ensure { .. })), "{plan:?}");
@@ -161,7 +161,7 @@ fn terminating(marker: &str) -> World {
 
 /// T-49: neither a drain nor a look for the Node comes before the deletion of the instance.
 #[test]
-fn t49_deletion_without_target_begins_with_the_instance() {
+fn t_49_deletion_without_target_begins_with_the_instance() {
     let running = without_target().recorded().phase("Available", "Create", "Successful", "x").deleting(1);
     let plan = running.plan();
     let status = written(&plan).and_then(|write| write.operation.as_ref()).expect("a status");
@@ -175,7 +175,7 @@ fn t49_deletion_without_target_begins_with_the_instance() {
 
 /// T-49: marker 5 of Go MCM leads to the finalizer.
 #[test]
-fn t49_deletion_without_target_ends_with_the_finalizer() {
+fn t_49_deletion_without_target_ends_with_the_finalizer() {
     let plan = terminating("Initiate node object deletion").plan();
     assert!(matches!(plan.actions[..], [Action::RemoveFinalizer]), "{plan:?}");
 }
