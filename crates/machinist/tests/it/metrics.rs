@@ -94,7 +94,7 @@ const BOTH: &[&str] = &[
 
 /// Metrics that have no value in the test, and why.
 const WITHOUT_VALUE: &[(&str, &str)] = &[
-    ("mcm_machine_initialize_duration_seconds", "no driver initialises instances in a separate call"),
+    ("mcm_machine_initialize_duration_seconds", "the test's class needs no initialization"),
     ("mcm_machine_num_failed_join", "each Node joins"),
     ("mcm_cloud_api_requests_failed_total", "no call fails"),
     ("mcm_cloud_api_driver_requests_failed_total", "no call fails"),

@@ -12,7 +12,7 @@ use machinist_api::constants::{labels, markers::DeletionMarker};
 use machinist_api::{ConditionStatus, MachineSummary, OperationType, Phase, StrategyType};
 use machinist_core::{Call, since};
 use machinist_kube::{Change, Store, WatchTiming};
-use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use machinist_plan::mcm::facts::{ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine::code_of;
 use machinist_runtime::{Measurement, QueueKey as _};
 use machinist_serve::{CHANGE_SECONDS, Counter, Gauge, Histogram, Labels, Metrics, Summary};
@@ -549,17 +549,10 @@ pub(super) fn set_deleted(metrics: &Metrics, machine: &MachineFacts) {
 pub(super) fn changed(runtime: &Runtime, seen: &Seen, change: &Change<MachineFacts>) {
     let Some(old) = &change.old else { return };
     let machine = change.new.as_ref().unwrap_or(old);
+    let class = seen.class_of(machine).map(|class| &*class.facts);
+    let labels = labels_of(machine, class);
     // Go records nothing about a Machine without this label. The histograms count all Machines.
-    let deployment = machine.label("name").unwrap_or_default();
-    let class = seen.class_of(machine);
-    let instance_type = class.and_then(|class| class.facts.instance_type.clone()).unwrap_or_default();
-    let zone = machine.spec.node_template.metadata.labels.get(ZONE).map_or("", String::as_str);
-    let labels = [
-        ("namespace", machine.namespace.as_str()),
-        ("machine_deployment", deployment),
-        ("instance_type", &instance_type),
-        ("zone", zone),
-    ];
+    let deployment = deployment_of(machine);
     let now = runtime.now();
     let metrics = &runtime.options.metrics;
     let took = |gauge: &Gauge, histogram: &Histogram, labels: Labels<'_>, began: Timestamp| {
@@ -579,6 +572,29 @@ pub(super) fn changed(runtime: &Runtime, seen: &Seen, change: &Change<MachineFac
             Ended::Deletion(since) => took(&DELETED, &DELETIONS, &labels, since),
         }
     }
+}
+
+/// Records how long the call took that initialized the instance of a Machine.
+pub(super) fn initialized(metrics: &Metrics, machine: &MachineFacts, class: &ClassFacts, took: Duration) {
+    if !deployment_of(machine).is_empty() {
+        metrics.set(&INITIALIZED, &labels_of(machine, Some(class)), took.as_secs_f64());
+    }
+}
+
+/// The labels of the durations of Machines.
+fn labels_of<'a>(machine: &'a MachineFacts, class: Option<&'a ClassFacts>) -> [(&'static str, &'a str); 4] {
+    let instance_type = class.and_then(|class| class.instance_type.as_deref());
+    let zone = machine.spec.node_template.metadata.labels.get(ZONE);
+    [
+        ("namespace", &machine.namespace),
+        ("machine_deployment", deployment_of(machine)),
+        ("instance_type", instance_type.unwrap_or_default()),
+        ("zone", zone.map_or("", String::as_str)),
+    ]
+}
+
+fn deployment_of(machine: &MachineFacts) -> &str {
+    machine.label("name").unwrap_or_default()
 }
 
 /// The label of a Node with its zone.

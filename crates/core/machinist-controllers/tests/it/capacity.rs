@@ -26,7 +26,7 @@ async fn shown(world: &World) -> (Option<String>, Option<String>) {
 
 /// T-53.
 #[tokio::test(start_paused = true)]
-async fn t53_the_capacity_of_a_node_follows_its_class() {
+async fn t_53_the_capacity_of_a_node_follows_its_class() {
     let world = World::new().await;
     let _processes = world.start();
     world.apply(1).await;

@@ -27,7 +27,7 @@ const UNAVAILABLE: (Operation, CallOutcome) =
 
 /// T-05 and T-13.
 #[tokio::test(start_paused = true)]
-async fn t13_a_failed_initialization_is_repeated() {
+async fn t_05_t_13_a_failed_initialization_is_repeated() {
     let world = World::new().await;
     let fault = Fault::Refuse { code: Code::ServiceUnavailable, retry_after_seconds: None };
     world.cloud.faults().add(FaultRule::once(Operation::Initialize, fault));
@@ -58,4 +58,19 @@ async fn another_process_initializes_a_recorded_instance() {
     let _processes = world.start();
     world.until_running(1).await;
     assert_eq!(changes(&world), [MADE, UNAVAILABLE, INITIALIZED]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_duration_of_an_initialization_is_measured() {
+    let world = World::new().await;
+    let slow = Fault::Delay { by: Duration::from_secs(3) };
+    world.cloud.faults().add(FaultRule::once(Operation::Initialize, slow));
+    let (machine_controller, _manager) = world.start();
+    apply(&world).await;
+    world.until_running(1).await;
+    let metrics = machine_controller.inspector().metrics();
+    let of_call = |(name, _): &&(String, f64)| name.starts_with("mcm_machine_initialize_duration_seconds{");
+    let (name, seconds) = metrics.iter().find(of_call).expect("the gauge has a value");
+    assert!(name.contains("machine_deployment=\"w\""), "{name}");
+    assert!((3.0..4.0).contains(seconds), "{seconds}");
 }

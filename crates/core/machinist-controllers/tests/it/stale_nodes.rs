@@ -176,7 +176,7 @@ async fn a_long_stop_of_the_controller_ends_no_deadline() {
 /// not answer. The first answer ends the freeze, and no Machine becomes Running for it: the time of
 /// an Unknown Machine leaves the freeze out.
 #[tokio::test(start_paused = true)]
-async fn the_freeze_is_the_silence_of_an_api_server() {
+async fn t_55_t_56_the_freeze_is_the_silence_of_an_api_server() {
     for link in [Link::Refused, Link::Hanging, Link::Frozen, Link::Denied(503)] {
         let split = Split::new(1).await;
         split.world.until_running(1).await;

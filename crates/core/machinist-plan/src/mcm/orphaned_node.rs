@@ -245,7 +245,7 @@ mod tests {
 
     /// T-58, with the added condition that a list shows no Machine of the Node.
     #[test]
-    fn a_node_without_a_machine_is_annotated_when_old_enough() {
+    fn t_58_a_node_without_a_machine_is_annotated_when_old_enough() {
         for mark in [None, Some("prod/team/uid-m")] {
             assert_eq!(listed(staying(mark, 21), None, 1), ["node: annotate as not managed"], "{mark:?}");
             assert_eq!(listed(staying(mark, 19), None, 1), [""; 0], "{mark:?}");

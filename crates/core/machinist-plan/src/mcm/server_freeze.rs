@@ -67,14 +67,14 @@ mod tests {
 
     /// T-55, with the added condition: both servers answer, or the facts are fresh.
     #[test]
-    fn nothing_is_frozen_while_both_servers_answer() {
+    fn t_55_nothing_is_frozen_while_both_servers_answer() {
         assert_eq!(frozen([], TIMEOUT), None);
         assert_eq!(frozen([], Duration::ZERO), None);
     }
 
     /// T-56, with the added condition: Machines or Nodes are not fresh.
     #[test]
-    fn a_long_silence_of_one_server_freezes() {
+    fn t_56_a_long_silence_of_one_server_freezes() {
         for early in [0, 5, 30] {
             assert_eq!(frozen([unanswered(early)], TIMEOUT), None, "{early} s");
             assert_eq!(frozen([unanswered(early), unanswered(early)], TIMEOUT), None, "{early} s");

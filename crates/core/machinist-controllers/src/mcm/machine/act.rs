@@ -21,6 +21,7 @@ use serde_json::Value;
 use super::{drain, expiry_patch, instance, node, observe, reference, status_patch, token, user_data};
 use crate::mcm::contract::{Runtime, Write};
 use crate::mcm::key::Key;
+use crate::mcm::measure;
 use crate::mcm::namespace;
 use crate::mcm::reference::object_key;
 use crate::mcm::seen::TokenEntry;
@@ -274,7 +275,10 @@ fn asking_with<'a>(
 fn initialize(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop> {
     let class = s.class.present().ok_or(CLASS_OR_SECRET_GONE)?;
     let id = s.identity.recorded.ours().ok_or(Stop::NotNow("the Machine has no instance"))?;
-    instance::initialize(asking(runtime, s)?, id.clone(), class.provider_spec.clone())
+    let (metrics, machine, class) = (runtime.options.metrics.clone(), s.machine.clone(), class.clone());
+    let provider_spec = class.provider_spec.clone();
+    let done = move |took| measure::initialized(&metrics, &machine, &class, took);
+    instance::initialize(asking(runtime, s)?, id.clone(), provider_spec, done)
 }
 
 fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {

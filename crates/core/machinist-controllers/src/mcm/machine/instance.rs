@@ -6,6 +6,7 @@
 //! account first ([`queue`]).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use machinist_api::Phase;
 use machinist_driver::Driver;
@@ -20,7 +21,7 @@ use crate::mcm::contract::{Mcm, Runtime};
 use crate::mcm::key::Key;
 use crate::mcm::reference::object_key;
 use crate::mcm::seen::Seen;
-use machinist_core::{Answered, Answers, Call, Deleted, Found, Permit};
+use machinist_core::{Answered, Answers, Call, Deleted, Found, Permit, since};
 use machinist_runtime::{Ask, Lane, Opened, QueuedCall, Remember, Stop};
 
 /// The Machine that a call is about, and the inputs of the call.
@@ -175,11 +176,13 @@ pub(crate) fn observe_boot(asking: Asking<'_>, which: InstanceRef) -> Result<(),
     })
 }
 
-/// Calls `initialize`, which completes an instance that the cloud has created.
+/// Calls `initialize`, which completes an instance that the cloud has created. `done` gets the
+/// duration of a call that succeeds.
 pub(crate) fn initialize(
     asking: Asking<'_>,
     id: ProviderId,
     provider_spec: Arc<serde_json::Value>,
+    done: impl FnOnce(Duration) + Send + 'static,
 ) -> Result<(), Stop> {
     let (owner, of) = (asking.machine.key(), id.clone());
     let call = |driver: Arc<dyn Driver>| async move {
@@ -190,7 +193,10 @@ pub(crate) fn initialize(
     };
     let lives = |machine: &MachineFacts| machine.deleting_since.is_none();
     let line = Line::Lane(Lane::of(Call::INITIALIZE));
-    start(asking, Call::INITIALIZE, line, None, lives, call, |answers, answered: Answered<()>| {
+    start(asking, Call::INITIALIZE, line, None, lives, call, move |answers, answered: Answered<()>| {
+        if answered.answer.is_ok() {
+            done(since(answered.ended, answered.started));
+        }
         answers.initialized = Some((of, answered));
     })
 }

@@ -348,12 +348,15 @@ impl Obstacle<'_> {
                 let description = format!("Creation is blocked: {reason}");
                 OperationWrite::failed(OperationType::Create, description, Some(code))
             }
-            Self::Refused { error, .. } => {
-                let description = format!("{}{}", markers::CREATE_FAILURE_PREFIX, code_text(error));
-                OperationWrite::failed(OperationType::Create, description, Some(code_of(error)))
-            }
+            Self::Refused { error, .. } => refused(error),
         }
     }
+}
+
+/// The operation of a creation that the cloud refused.
+pub(super) fn refused(error: &Error) -> OperationWrite {
+    let description = format!("{}{}", markers::CREATE_FAILURE_PREFIX, code_text(error));
+    OperationWrite::failed(OperationType::Create, description, Some(code_of(error)))
 }
 
 /// Reports the obstacle in the status, and once by an Event.
@@ -373,6 +376,45 @@ pub(super) fn report(
         Some(at) => plan.no_later_than(at),
         None => plan,
     }
+}
+
+/// Whether the creation of a recorded instance has timed out. No deadline counts while the clocks
+/// differ.
+pub(super) fn has_timed_out(s: &Snapshot) -> bool {
+    s.process.may_enforce_deadlines() && is_past(s.now, s.creation_deadline())
+}
+
+/// Wakes the plan at the creation deadline. If the deadline has passed and may not be enforced, it
+/// wakes nothing: a wait that is over would repeat the decision without an end.
+pub(super) fn until_timeout(s: &Snapshot, plan: Plan<Action>) -> Plan<Action> {
+    let deadline = just_past(s.creation_deadline());
+    if s.now < deadline { plan.no_later_than(deadline) } else { plan }
+}
+
+/// Adds the creation deadline to an explanation while it is ahead.
+pub(super) fn with_deadline(s: &Snapshot, why: Why) -> Why {
+    let deadline = just_past(s.creation_deadline());
+    let ends = Step::Expect("the Machine is marked Failed");
+    if s.now < deadline { why.deadline(deadline, ends) } else { why }
+}
+
+/// Marks a Machine with a recorded instance as Failed. Its set replaces it, and its deletion
+/// removes the instance.
+pub(super) fn give_up_recorded(
+    s: &Snapshot,
+    operation: OperationWrite,
+    state: Option<StateWrite>,
+) -> Plan<Action> {
+    if let Some(frozen) = &s.frozen {
+        return frozen.wait(s.now);
+    }
+    let description = operation.description.clone();
+    let write = s.with_state(s.status(Phase::Failed, operation), state);
+    let write = write.map(|write| Action::SetStatus(Box::new(write)));
+    let actions: Vec<_> =
+        write.into_iter().flat_map(|write| [write, Action::warn(CREATE_FAILED, &description)]).collect();
+    let next = Step::Expect("the MachineSet deletes the Machine");
+    Plan::act_all(actions, Why::new(McmReason::Failed { description }, next))
 }
 
 /// Marks a Machine as Failed when creation times out. The MachineSet replaces it, and the ordinary

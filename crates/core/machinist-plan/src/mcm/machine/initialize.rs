@@ -12,17 +12,17 @@
 
 use std::time::Duration;
 
+use machinist_api::OperationType;
 use machinist_api::code::Code;
 use machinist_api::constants::markers;
-use machinist_api::{OperationType, Phase};
 use machinist_instance::{Error, ErrorKind};
 
-use super::action::{Action, CREATE_FAILED};
+use super::action::Action;
 use super::create;
 use super::snapshot::Snapshot;
 use super::status::{OldState, OperationWrite, code_of, code_text};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
-use machinist_core::{Call, is_past, just_past, plus, retry_after};
+use machinist_core::{Call, plus, retry_after};
 
 /// Wait before the call is repeated while the cloud works. Go MCM waits as long.
 const REPEAT_AFTER: Duration = Duration::from_secs(5);
@@ -44,8 +44,9 @@ pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
         Ok(()) => None,
         // A provider that has nothing to do, as in Go MCM.
         Err(error) if error.kind == ErrorKind::Unsupported => None,
-        Err(error) if s.process.may_enforce_deadlines() && is_past(s.now, s.creation_deadline()) => {
-            Some(fail(s, error))
+        Err(error) if create::has_timed_out(s) => {
+            let state = s.state_after(error, OldState::Kept);
+            Some(create::give_up_recorded(s, operation(error), state))
         }
         Err(error) => {
             let retry_at = if error.is_in_progress() {
@@ -57,14 +58,14 @@ pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
             if retry_at <= s.now || s.answers.is_fixed(s.inputs) {
                 return Some(call(s));
             }
-            let plan = if error.is_in_progress() {
-                Plan::until(retry_at, uninitialized(s, &error.message).since(answered.ended))
+            let why = if error.is_in_progress() {
+                uninitialized(s, &error.message)
             } else {
-                let why = Why::call_failed(Call::INITIALIZE, error, s.answers.failures, retry_at);
-                let state = s.state_after(error, OldState::Kept);
-                create::report(s, &operation(error), state, why.since(answered.ended), Some(retry_at))
+                Why::call_failed(Call::INITIALIZE, error, s.answers.failures, retry_at)
             };
-            Some(plan.no_later_than(just_past(s.creation_deadline())))
+            let (operation, state) = (operation(error), s.state_after(error, OldState::Kept));
+            let plan = create::report(s, &operation, state, why.since(answered.ended), Some(retry_at));
+            Some(create::until_timeout(s, plan))
         }
     }
 }
@@ -82,21 +83,7 @@ fn call(s: &Snapshot) -> Plan<Action> {
 
 fn uninitialized(s: &Snapshot, message: &str) -> Why {
     let reason = McmReason::Uninitialized { instance: s.instance().to_string(), message: message.to_owned() };
-    let why = Why::new(reason, Step::Expect("the controller repeats the call"));
-    why.deadline(just_past(s.creation_deadline()), Step::Expect("the Machine is marked Failed"))
-}
-
-/// Marks the Machine as Failed. Its set replaces it, and its deletion removes the instance.
-fn fail(s: &Snapshot, error: &Error) -> Plan<Action> {
-    let operation = operation(error);
-    let description = operation.description.clone();
-    let state = s.state_after(error, OldState::Kept);
-    let write = s.with_state(s.status(Phase::Failed, operation), state);
-    let write = write.map(|write| Action::SetStatus(Box::new(write)));
-    let actions: Vec<_> =
-        write.into_iter().flat_map(|write| [write, Action::warn(CREATE_FAILED, &description)]).collect();
-    let next = Step::Expect("the MachineSet deletes the Machine");
-    Plan::act_all(actions, Why::new(McmReason::Failed { description }, next))
+    create::with_deadline(s, Why::new(reason, Step::Expect("the controller repeats the call")))
 }
 
 fn operation(error: &Error) -> OperationWrite {

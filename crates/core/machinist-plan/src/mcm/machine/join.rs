@@ -324,7 +324,7 @@ fn unhealthy_why(s: &Snapshot, node: String, against: String) -> Why {
     match health_deadline(&s.machine, &s.defaults, &s.gaps) {
         Some(deadline) => why.deadline(
             just_past(deadline),
-            Step::Expect("the Machine is marked Failed, one per deployment at a time"),
+            Step::Expect("the Machine is marked Failed, unless --replacements-at-once is reached"),
         ),
         None => why,
     }

@@ -9,15 +9,16 @@
 //! when it creates the instance.
 
 use k8s_openapi::api::core::v1::NodeAddress;
+use machinist_api::code::Code;
 use machinist_api::constants::markers;
 use machinist_api::{OperationType, Phase};
-use machinist_instance::{AddressKind, Instance, Power, Sighting};
+use machinist_instance::{AddressKind, ErrorKind, Instance, Power, Sighting};
 use std::time::Duration;
 
 use super::action::Action;
 use super::join::failed_why;
 use super::snapshot::Snapshot;
-use super::status::OperationWrite;
+use super::status::{OldState, OperationWrite};
 use super::{create, initialize};
 use crate::mcm::why::{Plan, Reason, Step, Why};
 use machinist_core::{Call, plus, retry_after};
@@ -32,7 +33,14 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         Phase::Pending => record_addresses(s),
         Phase::Failed => Plan::idle(failed_why(s)),
         // A phase that was written while there was a target cluster stays, as in Go MCM.
-        _ => Plan::idle(Why::settled().since(s.machine.status.phase_since)),
+        Phase::Available
+        | Phase::Running
+        | Phase::Terminating
+        | Phase::Unknown
+        | Phase::InPlaceUpdating
+        | Phase::InPlaceUpdateSuccessful
+        | Phase::InPlaceUpdateFailed
+        | Phase::Other(_) => Plan::idle(Why::settled().since(s.machine.status.phase_since)),
     }
 }
 
@@ -63,19 +71,42 @@ fn record_addresses(s: &Snapshot) -> Plan<Action> {
         Ok(Sighting::Present(instance)) => match available(s, instance) {
             Some(status) => write(status),
             None if plus(ended, LOOK_AGAIN_AFTER) <= s.now => find(),
-            None => Plan::until(plus(ended, LOOK_AGAIN_AFTER), looking()),
+            None if create::has_timed_out(s) => create::give_up_recorded(s, no_address(s), None),
+            None => {
+                let why = create::with_deadline(s, looking());
+                create::until_timeout(s, Plan::until(plus(ended, LOOK_AGAIN_AFTER), why))
+            }
         },
         // As in Go MCM, a recorded instance counts as present.
         Ok(Sighting::Absent | Sighting::Foreign(_)) => status(s, Vec::new()).map_or_else(find, write),
+        Err(error) if error.kind == ErrorKind::Unsupported => status(s, Vec::new()).map_or_else(find, write),
+        // As in Go MCM, this is a failure of the creation.
         Err(error) => {
+            let (operation, state) =
+                (create::refused(error), s.state_after(error, OldState::after_creation(error)));
+            if create::has_timed_out(s) {
+                return create::give_up_recorded(s, operation, state);
+            }
             let wait = retry_after(error.kind, s.answers.failures, s.defaults.exhausted_retry);
             let retry_at = plus(ended, wait);
             if retry_at <= s.now || s.answers.is_fixed(s.inputs) {
                 return find();
             }
-            Plan::until(retry_at, Why::call_failed(Call::FIND, error, s.answers.failures, retry_at))
+            let why = Why::call_failed(Call::FIND, error, s.answers.failures, retry_at).since(ended);
+            let why = create::with_deadline(s, why);
+            create::until_timeout(s, create::report(s, &operation, state, why, Some(retry_at)))
         }
     }
+}
+
+/// The operation of an instance that boots for too long.
+fn no_address(s: &Snapshot) -> OperationWrite {
+    let description = format!(
+        "Machine {} was not created in time. Instance {} has no address",
+        s.machine.name,
+        s.instance()
+    );
+    OperationWrite::failed(OperationType::Create, description, Some(Code::DeadlineExceeded))
 }
 
 fn write(status: Action) -> Plan<Action> {

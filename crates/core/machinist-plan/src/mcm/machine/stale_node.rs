@@ -27,6 +27,9 @@ use machinist_core::plus;
 /// Marks a Machine as Failed if the Node with the name of its new instance is another's.
 pub(super) fn fail(s: &Snapshot) -> Option<Plan<Action>> {
     let (node, evidence) = stale(s)?;
+    if let Some(frozen) = &s.frozen {
+        return Some(frozen.wait(s.now));
+    }
     let look = s.reads.node_now(&node.name, s.now);
     let Some(look) = look else {
         let next = Step::Expect("the Machine is marked Failed if the Node is another instance's");

@@ -30,7 +30,7 @@ use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{
     Absence, Answered, Answers, Attempts, Call, Deleted, Found, FreshRead, Freshness, InQueue, Known, MadeIn,
-    Process, Silence, Unseen,
+    Process, Silence, Unseen, Wait,
 };
 
 mod acceptance;
@@ -703,16 +703,20 @@ fn a_missing_secret_is_named() {
     "#]]);
 }
 
+/// The freeze while the target cluster does not answer.
+fn frozen() -> Frozen {
+    let server = "the API server of the target cluster".to_owned();
+    Frozen { silence: Silence { server, since: at(-300), read: FreshRead::Possible } }
+}
+
 /// T-56: a token that cannot be written to a cluster that is away is not the Machine's fault.
 #[test]
-fn no_creation_times_out_while_the_controller_is_frozen() {
+fn t_56_no_creation_times_out_while_the_controller_is_frozen() {
     let failed = || {
         let failed = world().created(-1300).ensured(Err(error(ErrorKind::Exhausted, "no stock")));
         failed.phase("CrashLoopBackOff", "Create", "Failed", "no stock").found(-10, Ok(Sighting::Absent))
     };
-    let server = "the API server of the target cluster".to_owned();
-    let silence = Silence { server, since: at(-300), read: FreshRead::Possible };
-    failed().with(|s| s.frozen = Some(Frozen { silence })).check(expect![[r#"
+    failed().with(|s| s.frozen = Some(frozen())).check(expect![[r#"
         why   the API server of the target cluster is silent; a deadline has passed and waits for its answer; since 2027-01-15T07:55:00Z; next: the controller reads the current state from the API server
         wait  until 2027-01-15T08:00:10Z
     "#]]);
@@ -983,7 +987,7 @@ fn t_23_a_node_that_is_not_ready_makes_it_unknown() {
     world().running().node("Unknown").synced().check(expect![[r#"
         do    status: Unknown, HealthCheck Processing "Machine m is unhealthy - changing MachineState to Unknown. Ready is Unknown", 1 conditions
         do    warning NodeUnhealthy: Machine m is unhealthy - changing MachineState to Unknown. Ready is Unknown
-        why   Node m is unhealthy: Ready is Unknown; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, one per deployment at a time
+        why   Node m is unhealthy: Ready is Unknown; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, unless --replacements-at-once is reached
         wait  for a change
     "#]]);
 }
@@ -996,7 +1000,7 @@ fn t_24_a_node_that_went_missing_makes_it_unknown() {
     world.check(expect![[r#"
         do    status: Unknown, HealthCheck Processing "Node object went missing. Machine m is unhealthy - changing MachineState to Unknown"
         do    warning NodeUnhealthy: Node object went missing. Machine m is unhealthy - changing MachineState to Unknown
-        why   Node m is unhealthy: the Node object went missing; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, one per deployment at a time
+        why   Node m is unhealthy: the Node object went missing; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, unless --replacements-at-once is reached
         wait  for a change
     "#]]);
 }
@@ -1033,7 +1037,7 @@ fn a_node_of_another_machine_is_reported() {
     let mut world = world().running().ids("sim:///i-1", "sim:///i-2").provider(other);
     world.machine["status"]["currentStatus"]["phase"] = "Unknown".into();
     world.check(expect![[r#"
-        why   Node m is unhealthy: the Node object does not belong to this machine (its label names machine other); since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, one per deployment at a time
+        why   Node m is unhealthy: the Node object does not belong to this machine (its label names machine other); since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, unless --replacements-at-once is reached
         wait  for a change
     "#]]);
 }
@@ -1069,7 +1073,7 @@ fn deleting_an_unmanaged_node_removes_its_finalizer() {
 
 /// T-59, with the added condition that the annotation may be a user's wish: it stays for a while.
 #[test]
-fn the_node_of_a_machine_is_managed_again_after_a_while() {
+fn t_59_the_node_of_a_machine_is_managed_again_after_a_while() {
     const PERIOD: i64 = 900;
     const KEY: &str = "node.machine.sapcloud.io/not-managed-by-mcm";
     let seen = |since: Option<i64>, mark: &str, period: Option<u64>| {

@@ -117,7 +117,7 @@ fn an_account_is_listed_once_per_period() {
 }
 
 #[test]
-fn t_57_an_instance_without_a_machine_is_seen_twice_then_deleted() {
+fn t_57_an_instance_without_a_machine_is_seen_twice_and_deleted() {
     let mut s = snapshot(-30, 3);
     with(&mut s, [Candidate { first_seen: at(-30), ..seen_twice("w-1") }]);
     let again = machinist_core::Wait::Until(at(570));

@@ -351,7 +351,7 @@ fn no_deadline_ends_while_the_nodes_are_not_fresh() {
 /// T-55 and T-56: a freeze stops the failing of Machines, also while the Nodes are fresh. Its end
 /// resets no time: the deadline that has passed is enforced.
 #[test]
-fn no_machine_fails_while_the_controller_is_frozen() {
+fn t_55_t_56_no_machine_fails_while_the_controller_is_frozen() {
     let silence = Silence {
         server: "the API server of the control cluster".to_owned(),
         since: at(-300),

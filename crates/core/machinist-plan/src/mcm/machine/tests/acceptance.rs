@@ -77,7 +77,7 @@ fn t_23_a_listed_condition_makes_a_machine_unknown() {
     world().running().node_field("/status/conditions", conditions).check(expect![[r#"
         do    status: Unknown, HealthCheck Processing "Machine m is unhealthy - changing MachineState to Unknown. DiskPressure is True", 2 conditions
         do    warning NodeUnhealthy: Machine m is unhealthy - changing MachineState to Unknown. DiskPressure is True
-        why   Node m is unhealthy: DiskPressure is True; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, one per deployment at a time
+        why   Node m is unhealthy: DiskPressure is True; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:09:31Z: the Machine is marked Failed, unless --replacements-at-once is reached
         wait  for a change
     "#]]);
 }

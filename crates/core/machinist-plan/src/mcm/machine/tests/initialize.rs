@@ -35,7 +35,7 @@ fn an_instance_is_recorded_before_it_is_initialized() {
 }
 
 #[test]
-fn t05_an_initialized_instance_is_pending() {
+fn t_05_an_initialized_instance_is_pending() {
     assert_eq!(status(&initialized(recorded(), Ok(())).plan()).as_deref(), Some(PENDING));
     let nothing_to_do = initialized(recorded(), Err(Error::unsupported("initialize")));
     assert_eq!(status(&nothing_to_do.plan()).as_deref(), Some(PENDING));
@@ -44,7 +44,7 @@ fn t05_an_initialized_instance_is_pending() {
 
 /// T-13.
 #[test]
-fn t13_a_failed_initialization_is_reported_and_repeated() {
+fn t_13_a_failed_initialization_is_reported_and_repeated() {
     let failed = || initialized(recorded(), Err(error(ErrorKind::Unavailable, "no")));
     let plan = failed().plan();
     let expected = "CrashLoopBackOff, Create Failed [Unavailable] \"Provider error: machine codes error: \
@@ -55,18 +55,56 @@ fn t13_a_failed_initialization_is_reported_and_repeated() {
 }
 
 #[test]
-fn t13_a_failed_initialization_ends_with_the_creation_timeout() {
+fn t_13_a_failed_initialization_ends_with_the_creation_timeout() {
     let failed = initialized(recorded().created(-3600), Err(error(ErrorKind::Unavailable, "no")));
     let plan = failed.with(|s| s.answers.wanted_since = Some(at(-3600))).plan();
     assert!(status(&plan).is_some_and(|status| status.starts_with("Failed, Create Failed ")), "{plan:?}");
 }
 
+/// The other code of T-13: the cloud still works.
 #[test]
-fn an_initialization_in_progress_is_no_failure() {
-    let plan = initialized(recorded(), Err(Error::in_progress("the interface attaches"))).plan();
-    assert!(plan.actions.is_empty(), "{plan:?}");
+fn t_13_an_initialization_in_progress_is_reported() {
+    let working = || initialized(recorded(), Err(Error::in_progress("the interface attaches")));
+    let plan = working().plan();
+    let expected = "CrashLoopBackOff, Create Failed [Uninitialized] \"Provider error: the interface attaches. \
+                    Initialize VM Instance\"";
+    assert_eq!(status(&plan).as_deref(), Some(expected));
     let expected = "instance sim:///i-1 exists and is not initialized yet: the interface attaches";
     assert_eq!(plan.why.reason.to_string(), expected);
+    let reported = "Provider error: the interface attaches. Initialize VM Instance";
+    let mut reported = working().phase("CrashLoopBackOff", "Create", "Failed", reported);
+    reported.machine["status"]["lastOperation"]["errorCode"] = "Uninitialized".into();
+    let plan = reported.plan();
+    assert!(plan.actions.is_empty(), "it is reported once: {plan:?}");
+    let plan = working().with(|s| s.now = at(4)).plan();
+    assert!(matches!(plan.actions[..], [Action::Initialize]), "5 s after the answer: {plan:?}");
+}
+
+/// Machines whose initialization takes longer than the creation timeout.
+fn late() -> [World; 2] {
+    let errors = [error(ErrorKind::Unavailable, "no"), Error::in_progress("the interface attaches")];
+    errors.map(|error| {
+        initialized(recorded().created(-3600), Err(error)).with(|s| s.answers.wanted_since = Some(at(-3600)))
+    })
+}
+
+#[test]
+fn t_56_no_initialization_times_out_while_frozen() {
+    for world in late() {
+        let plan = world.with(|s| s.frozen = Some(frozen())).plan();
+        assert!(plan.actions.is_empty(), "{plan:?}");
+        assert_eq!(plan.wait, Wait::Until(at(10)));
+    }
+}
+
+/// A deadline that may not be enforced must not wake the Machine again and again.
+#[test]
+fn an_unenforced_deadline_does_not_wake_a_machine() {
+    for world in late() {
+        let plan = world.with(|s| s.process.skew = Duration::from_secs(3600)).plan();
+        assert!(status(&plan).is_some_and(|status| status.starts_with("CrashLoopBackOff")), "{plan:?}");
+        assert_eq!(plan.wait, Wait::Until(at(4)), "the call is repeated");
+    }
 }
 
 #[test]

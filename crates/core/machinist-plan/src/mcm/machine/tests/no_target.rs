@@ -34,7 +34,7 @@ fn addresses(plan: &Plan<Action>) -> Vec<String> {
 
 /// T-14 and T-15: one pass does both.
 #[test]
-fn t14_t15_a_created_machine_is_available_with_addresses() {
+fn t_14_t_15_a_created_machine_is_available_with_addresses() {
     let plan = without_target().ensured(Ok(with_addresses())).plan();
     assert_eq!(addresses(&plan), ["ExternalIP 192.0.2.1", "Hostname m", "InternalIP 10.0.0.5"]);
     let Some(Action::Record { node, .. }) = plan.actions.first() else { panic!("a record: {plan:?}") };
@@ -47,7 +47,7 @@ fn t14_t15_a_created_machine_is_available_with_addresses() {
 
 /// T-17: the instance is asked for at once, without a token.
 #[test]
-fn t17_no_token_is_created_without_a_target_cluster() {
+fn t_17_no_token_is_created_without_a_target_cluster() {
     let plan = without_target().plan();
     assert!(plan.actions.iter().all(|action| !action.is_for_the_nodes()), "{plan:?}");
     assert!(plan.actions.iter().any(|action| matches!(action, Action::Ensure { .. })), "{plan:?}");
@@ -84,6 +84,66 @@ fn a_recorded_instance_is_looked_up_for_its_addresses() {
     assert!(is_find(&plan), "{plan:?}");
 }
 
+/// A recorded instance whose lookup ended a second ago.
+fn looked_up(answer: Result<Sighting, Error>) -> World {
+    without_target().recorded().with(|s| {
+        let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
+        s.answers.failures = u32::from(answer.is_err());
+        s.answers.inputs = Some(1);
+        s.answers.find = Some(Found { by, answered: answered(at(-2), at(-1), answer) });
+    })
+}
+
+fn booting() -> World {
+    looked_up(Ok(Sighting::Present(Instance { power: Power::Pending, ..instance() })))
+}
+
+/// The process has wanted the instance for longer than the creation timeout.
+fn late(world: World) -> World {
+    world.created(-3600).with(|s| s.answers.wanted_since = Some(at(-3600)))
+}
+
+fn shown(plan: &Plan<Action>) -> Option<String> {
+    written(plan).map(ToString::to_string)
+}
+
+#[test]
+fn a_failed_lookup_is_reported_and_repeated() {
+    let failed = || looked_up(Err(error(ErrorKind::Unavailable, "no")));
+    let text = "Create Failed [Unavailable] \"Cloud provider message - machine codes error: \
+                code = [Unavailable] message = [no]\"";
+    let plan = failed().plan();
+    assert_eq!(shown(&plan), Some(format!("CrashLoopBackOff, {text}")));
+    assert_eq!(plan.wait, Wait::Until(at(4)));
+    let plan = failed().with(|s| s.now = at(4)).plan();
+    assert!(matches!(plan.actions[..], [Action::Find(_)]), "{plan:?}");
+    assert_eq!(shown(&late(failed()).plan()), Some(format!("Failed, {text}")));
+    let unsupported = looked_up(Err(Error::unsupported("find"))).plan();
+    assert!(shown(&unsupported).is_some_and(|status| status.starts_with("Available")), "{unsupported:?}");
+}
+
+#[test]
+fn an_instance_without_an_address_fails_in_the_end() {
+    let plan = booting().plan();
+    assert!(plan.actions.is_empty() && plan.wait == Wait::Until(at(4)), "{plan:?}");
+    let expected = "Failed, Create Failed [DeadlineExceeded] \"Machine m was not created in time. \
+                    Instance sim:///i-1 has no address\"";
+    assert_eq!(shown(&late(booting()).plan()).as_deref(), Some(expected));
+    let plan = late(booting()).with(|s| s.now = at(4)).plan();
+    assert!(matches!(plan.actions[..], [Action::Find(_)]), "another look comes first: {plan:?}");
+}
+
+#[test]
+fn no_lookup_times_out_while_frozen_or_with_a_wrong_clock() {
+    for world in [booting(), looked_up(Err(error(ErrorKind::Unavailable, "no")))] {
+        let plan = late(world.clone()).with(|s| s.frozen = Some(frozen())).plan();
+        assert!(plan.actions.is_empty() && plan.wait == Wait::Until(at(10)), "{plan:?}");
+        let plan = late(world).with(|s| s.process.skew = Duration::from_secs(3600)).plan();
+        assert!(shown(&plan).is_none_or(|status| status.starts_with("CrashLoopBackOff")), "{plan:?}");
+        assert_eq!(plan.wait, Wait::Until(at(4)));
+    }
+}
+
 #[test]
 fn health_is_never_judged_without_a_target_cluster() {
     for phase in ["Available", "Running", "Unknown"] {
@@ -101,7 +161,7 @@ fn terminating(marker: &str) -> World {
 
 /// T-49: neither a drain nor a look for the Node comes before the deletion of the instance.
 #[test]
-fn t49_deletion_without_target_begins_with_the_instance() {
+fn t_49_deletion_without_target_begins_with_the_instance() {
     let running = without_target().recorded().phase("Available", "Create", "Successful", "x").deleting(1);
     let plan = running.plan();
     let status = written(&plan).and_then(|write| write.operation.as_ref()).expect("a status");
@@ -115,7 +175,7 @@ fn t49_deletion_without_target_begins_with_the_instance() {
 
 /// T-49: marker 5 of Go MCM leads to the finalizer.
 #[test]
-fn t49_deletion_without_target_ends_with_the_finalizer() {
+fn t_49_deletion_without_target_ends_with_the_finalizer() {
     let plan = terminating("Initiate node object deletion").plan();
     assert!(matches!(plan.actions[..], [Action::RemoveFinalizer]), "{plan:?}");
 }

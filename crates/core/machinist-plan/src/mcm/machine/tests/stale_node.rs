@@ -39,7 +39,7 @@ fn f11_the_id_is_recorded_before_the_machine_fails() {
 
 /// T-11. The set deletes the Failed Machine, and its deletion removes the instance.
 #[test]
-fn t11_an_instance_with_the_name_of_an_old_node_fails() {
+fn t_11_an_instance_with_the_name_of_an_old_node_fails() {
     for id in ["sim:///i-old", ""] {
         let plan = created(id).plan();
         let [Action::LookForNode(name)] = &plan.actions[..] else { panic!("a GET: {plan:?}") };
@@ -52,9 +52,17 @@ fn t11_an_instance_with_the_name_of_an_old_node_fails() {
     }
 }
 
+#[test]
+fn t_56_no_machine_fails_for_an_old_node_while_frozen() {
+    let world = look(created("sim:///i-old"), Some("uid-n"));
+    let plan = world.with(|s| s.frozen = Some(frozen())).plan();
+    assert_eq!(status(&plan), None, "{plan:?}");
+    assert_eq!(plan.wait, Wait::Until(at(10)));
+}
+
 /// The other side of T-11: the instance has joined before its creation was answered.
 #[test]
-fn t11_a_node_of_the_instance_is_not_stale() {
+fn t_11_a_node_of_the_instance_is_not_stale() {
     let plan = look(created("sim:///i-1"), Some("uid-n")).plan();
     assert_eq!(status(&plan).as_deref(), Some(PENDING));
     let young = created("").node_field("/metadata/creationTimestamp", json!(at(-3).to_string()));
@@ -62,7 +70,7 @@ fn t11_a_node_of_the_instance_is_not_stale() {
 }
 
 #[test]
-fn t11_a_node_with_the_name_of_the_machine_is_not_stale() {
+fn t_11_a_node_with_the_name_of_the_machine_is_not_stale() {
     let mut world = created("sim:///i-old").node_field("/metadata/name", json!("m"));
     world.machine["metadata"]["labels"]["node"] = "m".into();
     assert_eq!(status(&world.plan()).as_deref(), Some(PENDING), "as in Go MCM");
@@ -70,7 +78,7 @@ fn t11_a_node_with_the_name_of_the_machine_is_not_stale() {
 
 /// The deletion of the Failed Machine deletes its instance and spares the Node.
 #[test]
-fn t11_the_deletion_spares_the_old_node() {
+fn t_11_the_deletion_spares_the_old_node() {
     let terminating = |marker| {
         let world = created("sim:///i-old").phase("Terminating", "Delete", "Processing", marker);
         look(world.deleting(10), Some("uid-n"))

@@ -46,7 +46,7 @@ fn f76_an_invalid_machine_shows_the_field() {
 /// T-18: a class, or a Secret of the class, does not exist. Go MCM calls the driver without the
 /// data of a missing Secret; here the Machine says which Secret is missing.
 #[test]
-fn t18_a_missing_class_or_secret_is_shown() {
+fn t_18_a_missing_class_or_secret_is_shown() {
     check_shown(world().with(|s| s.class = Known::Absent), "NotFound", "MachineClass c not found");
     let without_secret = world().with(|s| s.secrets[0].facts = Known::Absent);
     check_shown(without_secret, "NotFound", "Secret ns/s not found (used by MachineClass c)");
@@ -54,7 +54,7 @@ fn t18_a_missing_class_or_secret_is_shown() {
 
 /// T-18: the other two sides. Without the finalizer the Machine waits for the class controller.
 #[test]
-fn t18_a_valid_class_with_its_finalizer_is_used() {
+fn t_18_a_valid_class_with_its_finalizer_is_used() {
     let plan = world().token(3600).plan();
     assert!(matches!(plan.actions[..], [Action::Ensure { .. }]), "{plan:?}");
     let unheld = world().with(|s| {
@@ -77,7 +77,7 @@ fn with_template(template: Value) -> World {
 
 /// T-19.
 #[test]
-fn t19_an_invalid_node_template_shows_the_field() {
+fn t_19_an_invalid_node_template_shows_the_field() {
     let template = |capacity: Value, region: &str| json!({"capacity": capacity, "instanceType": "small", "region": region, "zone": "z"});
     let full = json!({"cpu": "1", "gpu": "0", "memory": "1Gi"});
     let cases = [

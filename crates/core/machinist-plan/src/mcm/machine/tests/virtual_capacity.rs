@@ -50,7 +50,7 @@ impl World {
 
 /// T-53.
 #[test]
-fn t53_node_capacity_follows_the_class() {
+fn t_53_node_capacity_follows_the_class() {
     let node = || world().running();
     let wanted = |value: &str| json!({RESOURCE: value});
     let set = |value: Option<&str>| vec![(RESOURCE.to_owned(), value.map(str::to_owned))];
