@@ -8,6 +8,7 @@ use kube::Api;
 use machinist_runtime::Stop;
 
 use super::contract::Runtime;
+use super::key::Key;
 
 /// Reads the UID, if this process looks for orphans and has not read it.
 pub(super) async fn know(runtime: &Arc<Runtime>) -> Result<(), Stop> {
@@ -34,6 +35,13 @@ pub(super) async fn read(runtime: &Arc<Runtime>) -> Result<(), Stop> {
         }
         Err(error) => return Err(Stop::Unanswered(error.to_string())),
     };
-    runtime.lock().seen.memory.namespace_uid = Some(uid);
+    let waiting: Vec<Key> = {
+        let mut world = runtime.lock();
+        let is_news = world.seen.memory.namespace_uid.as_ref() != Some(&uid);
+        world.seen.memory.namespace_uid = Some(uid);
+        let tokens = world.seen.tokens.iter().filter(|_| is_news);
+        tokens.map(|(_, token)| Key::Token(token.facts.facts.id.clone())).collect()
+    };
+    waiting.into_iter().for_each(|key| runtime.queue.wake(key));
     Ok(())
 }

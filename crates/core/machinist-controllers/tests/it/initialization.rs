@@ -64,7 +64,7 @@ async fn another_process_initializes_a_recorded_instance() {
 async fn the_duration_of_an_initialization_is_measured() {
     let world = World::new().await;
     let slow = Fault::Delay { by: Duration::from_secs(3) };
-    world.cloud.faults().add(FaultRule::once(Operation::Initialize, slow));
+    world.cloud.faults().add(FaultRule::always(Operation::Initialize, slow));
     let (machine_controller, _manager) = world.start();
     apply(&world).await;
     world.until_running(1).await;

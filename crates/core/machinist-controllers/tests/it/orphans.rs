@@ -85,7 +85,7 @@ async fn a_controller_that_only_reports_deletes_nothing() {
     world.erase_machine(&lost).await;
     world.delete_node(&lost).await;
     let _processes = world.collect(settings);
-    tokio::time::sleep(MINUTE * 180).await;
+    tokio::time::sleep(MINUTE * 50).await;
     assert!(world.has_instance(&lost));
     let events = world.events("OrphanedInstance").await;
     let [event] = events.as_slice() else { panic!("one Event: {events:#?}") };

@@ -269,12 +269,15 @@ mod tests {
 
     #[test]
     fn an_annotated_node_needs_nothing_but_the_end_of_our_finalizer() {
-        let annotated = |has_finalizer| {
-            let annotations = [(annotations::NOT_MANAGED_BY_MCM.to_owned(), "1".to_owned())];
-            let (annotations, node) = (Some(annotations.into()), (*staying(None, 21).node).clone());
-            NodeFacts { annotations, has_finalizer, ..node }
+        let annotated = |mark, has_finalizer| {
+            let mut node = (*staying(mark, 21).node).clone();
+            let all = node.annotations.get_or_insert_default();
+            all.insert(annotations::NOT_MANAGED_BY_MCM.to_owned(), "1".to_owned());
+            NodeFacts { has_finalizer, ..node }
         };
-        assert!(may_be_unmanaged(&annotated(true)) && !may_be_unmanaged(&annotated(false)));
+        let ours = Some("prod/team/uid-m");
+        assert!(may_be_unmanaged(&annotated(ours, true)) && !may_be_unmanaged(&annotated(ours, false)));
+        assert!(!may_be_unmanaged(&annotated(None, true)), "the finalizer may be that of others");
         assert!(may_be_unmanaged(&staying(None, 1).node));
         assert!(!may_be_unmanaged(&snapshot(None, 60).node), "a Node that is being deleted has its own rule");
     }
