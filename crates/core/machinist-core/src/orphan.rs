@@ -9,8 +9,8 @@
 //! - It carries a key. The driver compares the key before it deletes.
 //! - It is older than the creation timeout. An object that is being created may not be visible yet.
 //! - Two lists of the account, ten minutes apart, showed it without an object.
-//! - A list of the objects with quorum, which began after the second of these lists, shows no object
-//!   that may have it: by key or by recorded id. An object that cannot be parsed may have
+//! - A list of the objects with quorum, which began after the second of these lists, shows no
+//!   object that may have it: by key or by recorded id. An object that cannot be parsed may have
 //!   every instance.
 //! - A list of the Nodes with quorum, of the same age, shows no Node of it. If there is no target
 //!   cluster, this process must have seen that the object with the key was deleted.

@@ -82,7 +82,7 @@ pub enum Evidence {
 pub enum NodeProof {
     /// The list of the Nodes shows none.
     Absent,
-    /// The Nodes were not listed, and this process saw that the object was deleted.
+    /// There is no target cluster, and this process saw that a user deleted the object.
     SawDeletion,
 }
 

@@ -148,8 +148,8 @@ fn class_reference(seen: &Observation) -> ObjectReference {
     reference("MachineClass", &seen.class.namespace, &seen.class.name, &seen.class_uid)
 }
 
-/// Emits an Event about an orphan. Its object is the Machine that the instance was made for, because
-/// Events of one object and one reason become a single Event.
+/// Emits an Event about an orphan. Its object is the Machine that the instance was made for,
+/// because Events of one object and one reason become a single Event.
 fn tell(runtime: &Runtime, seen: &Observation, id: &ProviderId, message: &str) {
     let instance = seen.snapshot.account.instances.get(id).map(|one| &one.instance);
     let lost = instance.and_then(|instance| {

@@ -3,11 +3,12 @@
 //! that is forced does not wait for a silent target cluster. Such a token would open the cluster
 //! until it expires.
 //!
-//! Only a token with a mark of this installation is deleted, which also has the UID of the namespace
-//! of its Machines: other installations and programs have tokens in the same namespace, and another
-//! installation may have the same name. The store alone does not prove that the Machine is gone, so the
-//! API server is asked for the Machine's name. A Machine of that name with another UID may be a
-//! restored one, whose instance still boots with the token. Then the token stays until it expires.
+//! Only a token with a mark of this installation is deleted, which also has the UID of the
+//! namespace of its Machines: other installations and programs have tokens in the same namespace,
+//! and another installation may have the same name. The store alone does not prove that the Machine
+//! is gone, so the API server is asked for the Machine's name. A Machine of that name with another
+//! UID may be a restored one, whose instance still boots with the token. Then the token stays until
+//! it expires.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

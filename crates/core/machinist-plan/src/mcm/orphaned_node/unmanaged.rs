@@ -5,8 +5,9 @@
 //!
 //! Two conditions are stricter than in Go MCM: a list of the API server must show no Machine that
 //! may have the Node, and a Node whose mark names another installation is left alone. One list
-//! answers for all such Nodes, and one patch per Node writes annotation and finalizer. A Node without a
-//! mark keeps the finalizer, which may be that of another installation, until it is deleted.
+//! answers for all such Nodes, and one patch per Node writes annotation and finalizer. A Node
+//! without a mark keeps the finalizer, which may be that of another installation, until it is
+//! deleted.
 //!
 //! The annotation is removed when the Node has a Machine ([`crate::mcm::machine`]).
 
