@@ -31,11 +31,22 @@ pub(crate) fn selector(name: &str, value: &str) -> String {
 /// `InvalidSpec` names the first label that the cloud does not accept, or that belongs to this
 /// driver.
 pub(crate) fn check_all(field: &str, labels: &Labels) -> Result<(), Error> {
-    for (name, value) in labels {
+    for name in labels.keys() {
         let field = format!("{field}.{name}");
         if name.starts_with(RESERVED) {
             return Err(invalid(&field, &format!("a name that does not begin with {RESERVED}")));
         }
+    }
+    check_syntax(field, labels)
+}
+
+/// Checks the labels that a controller gives.
+///
+/// # Errors
+/// `InvalidSpec` names the first label that the cloud does not accept.
+pub(crate) fn check_syntax(field: &str, labels: &Labels) -> Result<(), Error> {
+    for (name, value) in labels {
+        let field = format!("{field}.{name}");
         if !is_name(name) {
             return Err(invalid(&field, "a label name: [PREFIX/]NAME with letters, digits, -, _ and ."));
         }

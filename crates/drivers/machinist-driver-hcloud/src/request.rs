@@ -60,7 +60,7 @@ pub(crate) fn create(spec: &InstanceSpec) -> Result<Call, Error> {
 /// `InvalidSpec` names the label that the cloud would reject.
 pub(crate) fn labels(spec: &InstanceSpec, of_class: Labels) -> Result<Labels, Error> {
     let mut labels = of_class;
-    label::check_all("tags", &spec.tags)?;
+    label::check_syntax("tags", &spec.tags)?;
     labels.extend(spec.tags.clone());
     for (name, field, value) in [(KEY, "key", spec.key.as_str()), (CLUSTER, "cluster", spec.cluster.as_str())]
     {
@@ -155,6 +155,14 @@ mod tests {
         for name in ["location", "networks", "ssh_keys", "firewalls", "placement_group", "user_data"] {
             assert_eq!(body.get(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_controller_may_give_tags_of_this_project() {
+        let tags = BTreeMap::from([("machinist.dev/namespace-uid".to_owned(), "uid-ns".to_owned())]);
+        let spec = spec(json!({"serverType": "cx22", "image": "ubuntu-24.04"}));
+        let labels = labels(&InstanceSpec { tags, ..spec }, Labels::new()).expect("valid labels");
+        assert_eq!(labels["machinist.dev/namespace-uid"], "uid-ns");
     }
 
     #[test]
