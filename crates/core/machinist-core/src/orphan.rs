@@ -100,7 +100,7 @@ pub enum OrphanStep {
     /// List objects and Nodes with quorum.
     ReadOwners,
     /// Delete the instance.
-    Collect(Permit),
+    Collect(Box<Permit>),
 }
 
 /// Why an instance without an object is kept.
@@ -172,7 +172,7 @@ impl Orphan<'_> {
             listed: owners.started,
             node,
         };
-        OrphanStep::Collect(Permit::mint(which, key.clone(), evidence, valid_until))
+        OrphanStep::Collect(Box::new(Permit::mint(which, key.clone(), evidence, valid_until)))
     }
 
     fn is_not_ours(&self) -> Option<Kept> {
@@ -268,6 +268,7 @@ mod tests {
             }
         }
 
+        #[expect(clippy::disallowed_methods, reason = "these tests check the evidence")]
         fn next(&self) -> OrphanStep {
             Orphan {
                 instance: &self.instance,

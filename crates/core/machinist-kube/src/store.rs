@@ -757,13 +757,13 @@ impl<F> Store<F> {
             ahead.was_listed = true;
         });
         let is_gone = |key: &&ObjectKey| {
-            !items.contains_key(*key) && !unreadable.contains_key(*key) && !self.ahead.contains_key(*key)
+            !items.contains_key(key) && !unreadable.contains_key(*key) && !self.ahead.contains_key(key)
         };
         let gone: Vec<ObjectKey> = self.entries.keys().filter(is_gone).cloned().collect();
         for key in gone {
             self.take(&key, resource_version, changes);
         }
-        let readable = |key: &&ObjectKey| !unreadable.contains_key(*key) && !self.ahead.contains_key(*key);
+        let readable = |key: &&ObjectKey| !unreadable.contains_key(*key) && !self.ahead.contains_key(key);
         let former: Vec<ObjectKey> = self.unreadable.keys().filter(readable).cloned().collect();
         for key in former {
             if items.contains_key(&key) {

@@ -326,7 +326,7 @@ fn collect(s: &Snapshot, listed: AccountList, steps: Vec<(&Candidate, Option<Orp
             }
             Some(OrphanStep::Collect(permit)) => {
                 left -= 1;
-                deletions.push(Action::Delete(permit));
+                deletions.push(Action::Delete(*permit));
             }
             None => {
                 let error = one.deleted.as_ref().and_then(|(_, error)| error.as_ref());
