@@ -6,7 +6,7 @@
 //! other installations are left alone. A Node without a mark, which another program left, must be
 //! older than the creation timeout and is annotated as not managed, as in Go MCM.
 //!
-//! A Node that no Machine has and that stays gets the same annotation ([`unmanaged`]).
+//! A Node that no Machine has and that stays gets the same annotation (module `unmanaged`).
 //!
 //! The store alone does not prove that no Machine has the Node, so the API server is asked.
 
