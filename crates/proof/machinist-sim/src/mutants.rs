@@ -35,9 +35,6 @@
 //! | early recreation | the strategy `Recreate` is taken as a rolling update | S25 |
 //! | forgotten preservation | a set deletes a failed Machine although it is preserved | S26 |
 //! | orphan at first sight | an orphan is deleted when the first list shows it | S2 |
-//! | orphan with node | an orphan is deleted although its Node exists | S2 |
-//! | orphan of another | an orphan of another namespace is deleted | S2 |
-//! | young orphan | the age of an orphan does not matter | S2 |
 //! | hasty selection | an update in place selects all Machines at once | S27 |
 //! | forgotten volumes | a drain does not see which volumes are attached | S28 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
@@ -154,12 +151,6 @@ pub enum Mutant {
     ForgottenPreservation,
     /// An orphan is deleted at the first sight.
     OrphanAtFirstSight,
-    /// An orphan is deleted although its Node exists.
-    OrphanWithNode,
-    /// An orphan is deleted although another namespace's UID is on it.
-    OrphanOfAnother,
-    /// The age of an orphan does not matter.
-    YoungOrphan,
     /// An update in place selects all Machines at once.
     HastySelection,
     /// A drain does not see which volumes are attached.
@@ -193,9 +184,7 @@ impl Mutation for Mutant {
             Self::ShortToken => Id::S17,
             Self::EarlyRecreation => Id::S25,
             Self::ForgottenPreservation => Id::S26,
-            Self::OrphanAtFirstSight | Self::OrphanWithNode | Self::OrphanOfAnother | Self::YoungOrphan => {
-                Id::S2
-            }
+            Self::OrphanAtFirstSight => Id::S2,
             Self::HastySelection => Id::S27,
             Self::ForgottenVolumes => Id::S28,
         }
@@ -230,7 +219,7 @@ impl Mutation for Mutant {
             Self::EarlyRecreation => 87,
             Self::ForgottenPreservation => 17,
             // No seed draws their scenario. They have traps.
-            Self::OrphanAtFirstSight | Self::OrphanWithNode | Self::OrphanOfAnother | Self::YoungOrphan => {
+            Self::OrphanAtFirstSight => {
                 return None;
             }
             // No seed draws their scenarios.
@@ -274,9 +263,6 @@ impl Mutant {
             }
             Self::ForgottenPreservation => Planners { machine_set: forgotten_preservation, ..sound },
             Self::OrphanAtFirstSight => Planners { orphan: orphans::at_first_sight, ..sound },
-            Self::OrphanWithNode => Planners { orphan: orphans::with_node, ..sound },
-            Self::OrphanOfAnother => Planners { orphan: orphans::of_another, ..sound },
-            Self::YoungOrphan => Planners { orphan: orphans::young, ..sound },
             Self::HastySelection => Planners { machine_deployment: hasty_selection, ..sound },
             Self::ForgottenVolumes => Planners { machine: forgotten_volumes, ..sound },
             Self::OrphanedChildren => {

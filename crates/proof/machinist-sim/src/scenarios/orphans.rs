@@ -12,6 +12,8 @@ use crate::world::{MachineView, MachineWorld, Outcome, ScenarioError, ensure};
 
 /// Number of workers. With fewer than 40 instances, one orphan is deleted per period.
 const WORKERS: u32 = 4;
+/// Older instances are collected if two lists show them.
+const OLD_AFTER: Duration = Duration::from_secs(30 * 60);
 /// Longer than the age, the two lists, and the periods of several orphans take together.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(3 * 3600);
 /// The cluster name of this installation in the simulator, which the other one has, too.
@@ -21,17 +23,17 @@ const CLUSTER: &str = "sim";
 /// collected. A third has its Node, and stays until the Node is deleted. An instance of another
 /// installation of the same name stays for good.
 pub async fn orphans(world: &dyn MachineWorld) -> Outcome {
-    let user = start_with(world, WORKERS).await?;
+    let user = start_with(world, WORKERS - 1).await?;
     let stranger = create_for_another_namespace(world).await?;
-    let view = world.look().await?;
-    let victims: Vec<(String, String)> = view
-        .running()
-        .map(|machine| (machine.name().to_owned(), machine.node_label().to_owned()))
-        .take(3)
-        .collect();
-    let [(kept, kept_node), lost @ ..] = victims.as_slice() else {
-        return Err(ScenarioError::new("expected four workers that run"));
+    let old = workers(&world.look().await?);
+    tokio::time::sleep(OLD_AFTER).await;
+    user.scale_workers(WORKERS).await?;
+    let view = world.until("another worker", have_workers).await?;
+    let young = workers(&view).into_iter().find(|worker| !old.contains(worker));
+    let (Some(young), [kept, old, ..]) = (young, old.as_slice()) else {
+        return Err(ScenarioError::new("expected three old workers and a young one"));
     };
+    let ((kept, kept_node), lost) = (kept, [old, &young]);
     world.begin("the user removes three Machines despite their finalizers, and two of their Nodes");
     for (machine, node) in lost {
         user.erase_machine(machine).await?;
@@ -63,6 +65,11 @@ pub async fn orphans(world: &dyn MachineWorld) -> Outcome {
     })?;
     // The other installation deletes it.
     world.cloud().kill(&stranger.id).map_err(|refusal| ScenarioError(refusal.to_string()))
+}
+
+/// The names of the workers that run, with their Nodes.
+fn workers(view: &MachineView) -> Vec<(String, String)> {
+    view.running().map(|machine| (machine.name().to_owned(), machine.node_label().to_owned())).collect()
 }
 
 /// Whether all workers run. There are more instances than workers.

@@ -26,9 +26,6 @@ const TRAPS: &[Trap<Mutant>] = &[
     Trap { mutant: Mutant::UnseenCordon, scenario: "bound-before-the-cordon", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::OwnershipProof, scenario: "exchanged-secret", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::OrphanAtFirstSight, scenario: "orphans", faults: &[(P8, 40)] },
-    Trap { mutant: Mutant::OrphanWithNode, scenario: "orphans", faults: &[(P8, 40)] },
-    Trap { mutant: Mutant::OrphanOfAnother, scenario: "orphans", faults: &[(P8, 40)] },
-    Trap { mutant: Mutant::YoungOrphan, scenario: "orphans", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::HastySelection, scenario: "in-place", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::ForgottenVolumes, scenario: "volumes", faults: &[(P8, 40)] },
 ];
