@@ -570,7 +570,7 @@ impl Departure<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use machinist_instance::{CreateGuarantee, NodeName, Promises};
 
     use super::*;
@@ -583,7 +583,7 @@ mod tests {
         Timestamp::from_second(START + second).expect("a small number of seconds")
     }
 
-    fn process() -> Process {
+    pub(crate) fn process() -> Process {
         let promises = Promises {
             visible_within: Duration::from_secs(10),
             call_bound: Duration::from_secs(30),

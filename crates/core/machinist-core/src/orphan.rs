@@ -204,9 +204,10 @@ impl Orphan<'_> {
 
 #[cfg(test)]
 mod tests {
-    use machinist_instance::{CreateGuarantee, InstanceKey, KeyTag, NodeName, Promises, ProviderId};
+    use machinist_instance::{InstanceKey, NodeName, ProviderId};
 
     use super::*;
+    use crate::instance::tests::process;
     use crate::snapshot::SKEW_LIMIT;
 
     const HOUR: i64 = 3600;
@@ -251,20 +252,7 @@ mod tests {
                     cluster: "prod".to_owned(),
                     namespace_uid: Some("uid-ns".to_owned()),
                 },
-                process: Process {
-                    started: at(-HOUR),
-                    leading_since: None,
-                    skew: Duration::ZERO,
-                    cloud_skew: None,
-                    promises: Promises {
-                        visible_within: Duration::from_secs(10),
-                        call_bound: Duration::from_secs(30),
-                        calls_outlive_process: true,
-                        create: CreateGuarantee::NativeKey,
-                        rate: None,
-                        keys: KeyTag::Rekeyable,
-                    },
-                },
+                process: process(),
             }
         }
 

@@ -299,8 +299,12 @@ impl Fed<Mcm> for SecretEntry {
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Secret(change.key.clone()));
         let had_content = change.old.as_ref().is_none_or(|old| old.has_content());
-        wake.extend(seen.classes.keys().cloned().map(Key::Orphans));
-        for (class, _) in seen.classes.by_index(BY_SECRET, &change.key.to_string()) {
+        let name = change.key.to_string();
+        if seen.classes.by_index(BY_SECRET, &name).next().is_some() {
+            // Another class may decide about the account now.
+            wake.extend(seen.classes.keys().cloned().map(Key::Orphans));
+        }
+        for (class, _) in seen.classes.by_index(BY_SECRET, &name) {
             if had_content {
                 wake.extend(machines_that_need(seen, class));
             } else {

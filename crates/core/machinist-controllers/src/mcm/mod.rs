@@ -20,6 +20,7 @@ mod lost_owner;
 mod machine;
 mod machine_class;
 mod machine_deployment;
+mod machine_list;
 mod machine_set;
 mod measure;
 mod memory;

@@ -103,9 +103,7 @@ impl Kind<Mcm> for Orphans {
         match action {
             Action::ReadNamespace => {
                 let read = namespace::read(runtime).await;
-                note_read(runtime, seen.opened.account.id(), read.is_ok());
-                runtime.queue.wake(Key::Orphans(seen.class.clone()));
-                read
+                note_read(runtime, seen, read)
             }
             Action::List => {
                 // The namespace may have been created again, or the right to read it may be new.
@@ -118,9 +116,7 @@ impl Kind<Mcm> for Orphans {
                     Ok(()) => owners::read(runtime, seen.opened.account.id()).await,
                     Err(stop) => Err(stop),
                 };
-                note_read(runtime, seen.opened.account.id(), read.is_ok());
-                runtime.queue.wake(Key::Orphans(seen.class.clone()));
-                read
+                note_read(runtime, seen, read)
             }
             Action::Delete(permit) => delete(runtime, seen, permit),
             Action::Report { id, kept, message } => {
@@ -180,9 +176,12 @@ fn list_subject(account: &AccountId) -> String {
     format!("orphans of {account}")
 }
 
-fn note_read(runtime: &Runtime, account: &AccountId, is_answered: bool) {
-    let now = runtime.now();
-    runtime.lock().seen.memory.orphans_of(account).read_failed = (!is_answered).then_some(now);
+/// Remembers whether a read had an answer, and decides again.
+fn note_read(runtime: &Runtime, seen: &Observation, read: Result<(), Stop>) -> Result<(), Stop> {
+    let failed = read.is_err().then(|| runtime.now());
+    runtime.lock().seen.memory.orphans_of(seen.opened.account.id()).read_failed = failed;
+    runtime.queue.wake(Key::Orphans(seen.class.clone()));
+    read
 }
 
 /// Lists the instances of this installation.

@@ -5,13 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Api;
-use kube::api::ListParams;
-use machinist_api::Machine;
 use machinist_api::constants::{annotations, finalizers};
 use machinist_core::plus;
 use machinist_driver::Provider;
-use machinist_kube::{GuardedPatch, ObjectKey, list_once};
+use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts};
 use machinist_plan::mcm::orphaned_node::{self, Action, MachineRead, Snapshot, is_young, may_have};
@@ -21,6 +18,7 @@ use serde_json::Value;
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
 use super::machine::has_better_node;
+use super::machine_list::list_machines;
 use super::options::Tools;
 use super::seen::{BY_NODE, HELD, Seen, YES};
 
@@ -84,7 +82,7 @@ impl Kind<Mcm> for OrphanedNodes {
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
         match action {
             Action::LookForMachine => look_for_machine(runtime, s).await,
-            Action::ListMachines => list_machines(runtime).await,
+            Action::ListMachines => list_for_all_nodes(runtime).await,
             Action::Disown => disown(runtime, s).await,
             Action::Release => release(runtime, s, unchanged_mark(s)).await,
             Action::ReleaseUnmarked => {
@@ -134,7 +132,7 @@ fn staying(runtime: &Runtime, world: &World, node: &Arc<NodeFacts>) -> Snapshot 
 
 /// Lists the Machines with quorum, and remembers the answer for every Node that may have to be
 /// annotated.
-async fn list_machines(runtime: &Arc<Runtime>) -> Result<(), Stop> {
+async fn list_for_all_nodes(runtime: &Arc<Runtime>) -> Result<(), Stop> {
     let started = runtime.now();
     {
         let listing = &mut runtime.lock().seen.memory.listing_until;
@@ -144,8 +142,7 @@ async fn list_machines(runtime: &Arc<Runtime>) -> Result<(), Stop> {
         }
         *listing = Some(plus(started, LISTED_WITHIN));
     }
-    let api: Api<Machine> = Api::namespaced(runtime.clients.control.clone(), &runtime.options.namespace);
-    let list = list_once(api, &ListParams::default(), |machine: Machine| MachineFacts::parse(&machine)).await;
+    let list = list_machines(runtime).await;
     let options = runtime.tools.machine();
     let nodes: Vec<_> = {
         let seen = &mut runtime.lock().seen;
@@ -153,7 +150,7 @@ async fn list_machines(runtime: &Arc<Runtime>) -> Result<(), Stop> {
         let all = seen.nodes.iter().map(|(_, node)| &node.facts).filter(|node| may_be_unmanaged(seen, node));
         all.filter(|node| !is_young(node, started, options.defaults.creation_timeout)).cloned().collect()
     };
-    let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let list = list?;
     // A Machine that cannot be parsed may have any Node.
     let unreadable = list.unreadable.first().map(|(key, _)| key.name.clone());
     for node in nodes {
@@ -205,9 +202,7 @@ fn has(provider: &dyn Provider, machine: &MachineFacts, node: &NodeFacts) -> boo
 /// Lists the Machines with quorum.
 async fn look_for_machine(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop> {
     let started = runtime.now();
-    let api: Api<Machine> = Api::namespaced(runtime.clients.control.clone(), &runtime.options.namespace);
-    let list = list_once(api, &ListParams::default(), |machine: Machine| MachineFacts::parse(&machine)).await;
-    let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let list = list_machines(runtime).await?;
     let provider = runtime.tools.machine().provider.as_ref();
     let mut world = runtime.lock();
     let machine = list.items.iter().find(|(_, machine)| {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::ListParams;
-use machinist_api::Machine;
 use machinist_core::orphan::{OwnerNode, Owners};
 use machinist_driver::Provider;
 use machinist_instance::AccountId;
@@ -17,15 +16,12 @@ use machinist_runtime::Stop;
 
 use super::sighting::same_instance;
 use crate::mcm::contract::Runtime;
+use crate::mcm::machine_list::list_machines;
 
 /// Reads the owners of all instances of an account that seem to have none.
 pub(super) async fn read(runtime: &Arc<Runtime>, account: &AccountId) -> Result<(), Stop> {
     let started = runtime.now();
-    let api: Api<Machine> = Api::namespaced(runtime.clients.control.clone(), &runtime.options.namespace);
-    let (params, parse) = (ListParams::default(), |machine: Machine| MachineFacts::parse(&machine));
-    let (machines, nodes) = tokio::join!(list_once(api, &params, parse), nodes(runtime));
-    let unanswered = |error: kube::Error| Stop::Unanswered(error.to_string());
-    let (machines, nodes) = (machines.map_err(unanswered)?, nodes.map_err(unanswered)?);
+    let (machines, nodes) = tokio::try_join!(list_machines(runtime), nodes(runtime))?;
     let ended = runtime.now();
     let provider = &*runtime.tools.machine().provider;
     // Comparing takes time, and other passes need the lock.
@@ -48,18 +44,19 @@ pub(super) async fn read(runtime: &Arc<Runtime>, account: &AccountId) -> Result<
 
 /// Lists the Nodes with quorum; `None` if there is no target cluster. A rejected list is no answer:
 /// an API server that starts may not know the roles yet.
-async fn nodes(runtime: &Runtime) -> Result<Option<Relist<NodeFacts>>, kube::Error> {
+async fn nodes(runtime: &Runtime) -> Result<Option<Relist<NodeFacts>>, Stop> {
     if !runtime.tools.decides_nodes() {
         return Ok(None);
     }
     let api: Api<Node> = Api::all(runtime.clients.target.clone());
-    list_once(api, &ListParams::default(), |node: Node| NodeFacts::parse(&node)).await.map(Some)
+    let list = list_once(api, &ListParams::default(), |node: Node| NodeFacts::parse(&node)).await;
+    list.map(Some).map_err(|error| Stop::Unanswered(error.to_string()))
 }
 
 /// The name of a Machine that may have an instance. One that cannot be parsed may have each.
 fn machine_of(provider: &dyn Provider, one: &Candidate, machines: &Relist<MachineFacts>) -> Option<String> {
     let mut owners = machines.items.iter().filter(|(_, machine)| {
-        let same = same_instance(provider, &machine.facts, &one.instance.id);
+        let same = same_instance(provider, machine.facts.spec.provider_id(), &one.instance.id);
         one.may_be_of(&machine.facts, same)
     });
     let owner = owners.next().map(|(key, _)| key.name.clone());
@@ -69,9 +66,7 @@ fn machine_of(provider: &dyn Provider, one: &Candidate, machines: &Relist<Machin
 /// The Node of an instance. One that cannot be parsed may be the Node of each.
 fn node_of(provider: &dyn Provider, one: &Candidate, nodes: &Relist<NodeFacts>) -> OwnerNode {
     let mut owners = nodes.items.iter().filter(|(_, node)| {
-        let id = node.facts.provider_id().map(|id| provider.parse_id(id));
-        let same =
-            id.as_ref().and_then(|id| id.ours()).map(|id| provider.same_instance(id, &one.instance.id));
+        let same = same_instance(provider, node.facts.provider_id(), &one.instance.id);
         one.may_have_node(&node.facts, same)
     });
     let owner = owners.next().map(|(key, _)| key.name.clone());

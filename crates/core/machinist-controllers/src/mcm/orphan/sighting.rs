@@ -7,7 +7,6 @@ use machinist_core::Answered;
 use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_driver::Provider;
 use machinist_instance::{AccountId, Instance, ProviderId};
-use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::orphan::{AccountList, AccountOrphans, Candidate};
 
 use crate::mcm::seen::{BY_ID, BY_UID, Seen};
@@ -91,22 +90,23 @@ fn owner(seen: &Seen, provider: &dyn Provider, instance: &Instance, listed: &[In
     }
     let key = instance.key.as_ref()?;
     let (_, machine) = seen.machines.by_index(BY_UID, key.as_str()).next()?;
+    let recorded = machine.facts.spec.provider_id();
     let records = |other: &Instance| {
-        let is_recorded = same_instance(provider, &machine.facts, &other.id) == Some(true);
+        let is_recorded = same_instance(provider, recorded, &other.id) == Some(true);
         // Users can write the record, so the recorded instance must have the Machine's key.
         is_recorded && other.id != instance.id && other.key == instance.key
     };
-    let is_own = same_instance(provider, &machine.facts, &instance.id) != Some(false);
+    let is_own = same_instance(provider, recorded, &instance.id) != Some(false);
     Some(if !is_own && listed.iter().any(records) { Owner::OfAnother } else { Owner::Machine })
 }
 
-/// Whether a Machine records an instance; `None` if it records none, or the provider cannot read
-/// the record.
+/// Whether the provider id of a Machine or a Node names an instance; `None` if it is absent, or the
+/// provider cannot read it.
 pub(super) fn same_instance(
     provider: &dyn Provider,
-    machine: &MachineFacts,
+    recorded: Option<&str>,
     id: &ProviderId,
 ) -> Option<bool> {
-    let recorded = provider.parse_id(machine.spec.provider_id()?);
+    let recorded = provider.parse_id(recorded?);
     recorded.ours().map(|recorded| provider.same_instance(recorded, id))
 }

@@ -2,25 +2,17 @@
 
 use machinist_core::orphan::{NAMESPACE_TAG, OwnerNode};
 use machinist_core::{FreshRead, Silence};
-use machinist_instance::{CreateGuarantee, ErrorKind, InstanceKey, KeyTag, NodeName, Power, Promises};
+use machinist_instance::{ErrorKind, InstanceKey};
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::at;
+use crate::testing::{self, at, process};
 
 const PERIOD: i64 = 900;
 
 /// An account that was listed with this many instances of the installation, at that second.
 fn snapshot(listed: i64, instances: usize) -> Snapshot {
-    let promises = Promises {
-        visible_within: Duration::from_secs(10),
-        call_bound: Duration::from_secs(30),
-        calls_outlive_process: true,
-        create: CreateGuarantee::NativeKey,
-        rate: None,
-        keys: KeyTag::Rekeyable,
-    };
     Snapshot {
         now: at(0),
         settings: Settings {
@@ -39,31 +31,16 @@ fn snapshot(listed: i64, instances: usize) -> Snapshot {
         being_deleted: BTreeSet::new(),
         listing_since: None,
         frozen: None,
-        process: Process {
-            started: at(-7200),
-            leading_since: None,
-            skew: Duration::ZERO,
-            cloud_skew: None,
-            promises,
-        },
+        process: process(-7200, Duration::from_secs(30), Duration::from_secs(10)),
     }
 }
 
 fn instance(name: &str) -> Instance {
     Instance {
-        id: ProviderId::parse(&format!("sim:///{name}")).expect("an id"),
-        native_id: None,
         key: Some(InstanceKey::new(format!("uid-{name}"))),
         cluster: Some("prod".to_owned()),
-        name: NodeName::new(name).expect("a name"),
-        power: Power::Running,
-        addresses: Vec::new(),
-        instance_type: None,
-        zone: None,
-        region: None,
         tags: [(NAMESPACE_TAG.to_owned(), "uid-ns".to_owned())].into(),
-        node_labels: [].into(),
-        created: at(-7200),
+        ..testing::instance(&format!("sim:///{name}"), name, -7200)
     }
 }
 
