@@ -38,6 +38,8 @@ async fn an_absent_instance_is_not_initialized(bench: &Bench<'_>) -> Played {
     let (calls, provider_spec) = initialization(bench)?;
     let spec = InstanceSpec { provider_spec, ..bench.spec("a") };
     let made = bench.ensure(&spec).await?;
+    // Before that, reads may miss the instance although its deletion has not ended.
+    bench.wait_until_visible().await;
     bench.delete(&by_id(&made), &spec.key).await?;
     bench.wait_until_gone(&by_id(&made)).await?;
     let done = calls.initialize(&made.id, &spec.key, &spec.provider_spec).await;
