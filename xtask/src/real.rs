@@ -8,6 +8,7 @@
 pub(crate) mod capi;
 mod enclosure;
 pub(crate) mod engine;
+mod gardener;
 mod hcloud_clients;
 mod join;
 mod kubectl;
@@ -104,7 +105,7 @@ enum Form {
         /// Arguments before the arguments of the user.
         arguments: &'static [&'static str],
     },
-    /// A check that needs no cluster.
+    /// A check that needs no cluster, or starts its own.
     Alone(fn() -> Result<Ending>),
 }
 
@@ -255,6 +256,12 @@ const LANES: &[Lane] = &[
         When::All,
         "the engine under the controllers of Cluster API restarts five times in each way",
         Form::Alone(|| capi::check(capi::Plan::Restarts)),
+    ),
+    alone(
+        "gardener",
+        When::All,
+        "the integration suite of Gardener's machine-controller-manager, on two real clusters",
+        Form::Alone(gardener::check),
     ),
     alone(
         "hcloud-python",

@@ -91,7 +91,8 @@ pub(super) fn command() -> Result<Ending> {
     Ok(Ending::Passed)
 }
 
-fn why_no_go() -> Option<String> {
+/// Returns why the Go toolchain cannot run; `None` if it can.
+pub(super) fn why_no_go() -> Option<String> {
     output_of(Command::new("go").arg("version")).err().map(|error| format!("no Go toolchain: {error:#}"))
 }
 
