@@ -54,12 +54,12 @@ pub(crate) struct Cluster {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Description {
-    server: String,
+    pub(crate) server: String,
     /// Version that the server reports, such as `v1.36.3`.
     version: String,
     /// Kubeconfig with a client certificate in `system:masters`.
     kubeconfig: PathBuf,
-    ca_file: PathBuf,
+    pub(crate) ca_file: PathBuf,
     /// Signs client certificates, for tests that need other users.
     ca_key_file: PathBuf,
     /// Endpoint without authentication: for compaction, and for reading the stored data.
