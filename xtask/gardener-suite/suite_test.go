@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +19,10 @@ import (
 
 var suite = common.NewIntegrationTestFramework(&ledger{})
 
-var _ = ginkgo.BeforeSuite(suite.SetupBeforeSuite)
+var _ = ginkgo.BeforeSuite(func() {
+	gomega.Expect(setDeletionTime(5 * time.Second)).To(gomega.Succeed())
+	suite.SetupBeforeSuite()
+})
 
 var _ = ginkgo.AfterSuite(suite.Cleanup)
 
@@ -30,6 +34,28 @@ var _ = ginkgo.Describe("Machine controllers", func() {
 func TestMachineControllers(t *testing.T) {
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	ginkgo.RunSpecs(t, "Gardener's integration suite")
+}
+
+// setDeletionTime lets the simulated cloud delete as slowly as a real one. By default its deletions
+// take no time, and then no Machines are left when the manager looks for surplus ones: the suite
+// expects a freeze after a scale-down.
+func setDeletionTime(deletion time.Duration) error {
+	settings := fmt.Sprintf(`{"deleteSeconds": %g}`, deletion.Seconds())
+	url := os.Getenv("SIM_ENDPOINT") + "/admin/settings"
+	request, err := http.NewRequest(http.MethodPatch, url, strings.NewReader(settings))
+	if err != nil {
+		return err
+	}
+	client := http.Client{Timeout: 10 * time.Second}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", url, response.Status)
+	}
+	return nil
 }
 
 // ledger asks the simulated cloud which instances exist. The cloud has no other resources.
