@@ -33,6 +33,7 @@ const SUITE_FOLDER: &str = "test/integration/controller";
 
 /// The suite waits up to five minutes for each step. A run that passes takes a few minutes.
 const SUITE_WITHIN: &str = "40m";
+const NODE_LEASE_RENEWAL: &str = "1s";
 const CLOUD_STARTS_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -137,6 +138,9 @@ fn run(root: &Path, suite: &Path, program: &Path) -> Result<()> {
     let mut cloud = Command::new(program);
     cloud.args(["sim-cloud", "--listen", &listen, "--data-dir"]).arg(root.join("cloud"));
     cloud.args(["--target-server", &target.server, "--target-ca"]).arg(&target.ca_file);
+    // The kube-controller-manager of the cluster marks Nodes NotReady sooner than the default of
+    // the cloud allows.
+    cloud.args(["--node-lease-renewal", NODE_LEASE_RENEWAL]);
     processes.spawn("sim-cloud", cloud, root.join("cloud.log"))?;
     let started = Instant::now();
     while TcpStream::connect(address).is_err() {
