@@ -64,7 +64,7 @@ pub(crate) async fn bounded<T>(
 /// ```
 /// use machinist_driver::Provider;
 /// use machinist_driver_docker::{DockerOptions, DockerProvider};
-/// use machinist_instance::Credential;
+/// use machinist_instance::{Credential, Place};
 ///
 /// let docker = DockerProvider::new(DockerOptions::default());
 /// assert!(docker.parse_id("docker:////c1-w-1").ours().is_some());

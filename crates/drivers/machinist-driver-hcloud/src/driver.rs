@@ -59,7 +59,7 @@ pub const PROMISES: Promises = Promises {
 /// ```
 /// use machinist_driver::Provider;
 /// use machinist_driver_hcloud::{Endpoint, HcloudOptions, HcloudProvider};
-/// use machinist_instance::Credential;
+/// use machinist_instance::{Credential, Place};
 ///
 /// let endpoint = Endpoint::parse("http://127.0.0.1:7070/v1").expect("a URL");
 /// let hcloud = HcloudProvider::new(HcloudOptions { endpoint, ..HcloudOptions::default() })?;
