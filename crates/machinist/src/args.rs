@@ -11,6 +11,7 @@ mod configuration;
 mod controllers;
 #[cfg(test)]
 mod go_flags;
+mod profiling;
 mod secure;
 pub(crate) mod value;
 

@@ -40,7 +40,7 @@ use machinist_controllers::{
 };
 use machinist_kube::ClientOptions;
 use machinist_kube::lease::{Leadership, LeaseOptions};
-use machinist_serve::{Metrics, listen, serve_behind, serve_metrics};
+use machinist_serve::{Metrics, Profiler, listen, serve_behind, serve_metrics};
 use tokio::net::TcpListener;
 
 use crate::args::{ClusterArgs, LeaderArgs};
@@ -79,6 +79,8 @@ pub(crate) struct Process<'a> {
     pub permissions: Vec<Needed>,
     /// Address of a second, plain HTTP server with only `/metrics`, if there is one.
     pub metrics: Option<SocketAddr>,
+    /// Whether the HTTP server answers requests for profiles.
+    pub profiler: Profiler,
     /// How long after its start a call to the cloud may take effect; absent for a controller
     /// without a cloud.
     pub call_bound: Option<Duration>,
@@ -220,7 +222,7 @@ impl Process<'_> {
             Some(address) => Some(listen(address).await?),
             None => None,
         };
-        Ok(Port { listener, door, metrics: metrics_listener(self.metrics).await })
+        Ok(Port { listener, door, profiler: self.profiler, metrics: metrics_listener(self.metrics).await })
     }
 
     /// Waits for the prerequisite. Meanwhile the HTTP port reports that the process is alive.
@@ -233,7 +235,7 @@ impl Process<'_> {
         let phase = self.phase(prerequisite.waits_for, metrics);
         tokio::select! {
             found = prerequisite.found => found,
-            never = phase.answer(port.listener.as_ref(), &port.door) => match never {},
+            never = phase.answer(port) => match never {},
             never = phase.answer_metrics(port.metrics.as_ref()) => match never {},
         }
     }
@@ -293,7 +295,7 @@ impl Process<'_> {
         };
         tokio::select! {
             ready = ready => ready,
-            never = phase.answer(port.listener.as_ref(), &port.door) => match never {},
+            never = phase.answer(port) => match never {},
             never = phase.answer_metrics(port.metrics.as_ref()) => match never {},
         }
     }
@@ -309,6 +311,7 @@ struct Measured {
 struct Port {
     listener: Option<TcpListener>,
     door: FrontDoor,
+    profiler: Profiler,
     /// Plain HTTP, only for metrics.
     metrics: Option<TcpListener>,
 }
@@ -316,7 +319,7 @@ struct Port {
 impl Port {
     /// Serves the endpoints until the future is dropped.
     async fn serve<C: Contract>(self, inspector: Inspector<C>) -> Infallible {
-        let Self { listener, door, metrics } = self;
+        let Self { listener, door, profiler, metrics } = self;
         let metrics = async {
             match metrics {
                 Some(listener) => serve_metrics(listener, inspector.clone()).await,
@@ -325,7 +328,7 @@ impl Port {
         };
         let endpoints = async {
             match listener {
-                Some(listener) => serve_behind(listener, door, inspector.clone()).await,
+                Some(listener) => serve_behind(listener, door, profiler, inspector.clone()).await,
                 None => std::future::pending().await,
             }
         };

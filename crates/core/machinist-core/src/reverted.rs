@@ -14,6 +14,8 @@ pub enum Fix {
     /// After a leader that did not release its Lease, deletions that depend on a count of objects
     /// wait a minute.
     TakeoverWaits,
+    /// The place in which an instance was created wins over the place that its class names now.
+    PlacesAreRecorded,
 }
 
 #[cfg(feature = "reverts")]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use machinist_instance::{
-    AccountId, Boot, Error, ErrorKind, Instance, InstanceRef, Power, Promises, ProviderId, Sighting,
+    AccountId, Boot, Error, ErrorKind, Instance, InstanceRef, Place, Power, Promises, ProviderId, Sighting,
 };
 
 /// The result of a lookup.
@@ -162,6 +162,8 @@ pub struct Answers {
     pub shown_in: Option<AccountId>,
     /// The accounts in which this process may have created the instance.
     pub made_in: MadeIn,
+    /// The place of the first call of this process that may have created the instance.
+    pub called_in: Option<Place>,
     /// The current row of absences that an account has reported.
     pub absence: Option<Absence>,
     /// Since when each `find` has shown the instance neither running nor stopped.

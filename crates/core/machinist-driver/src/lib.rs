@@ -20,8 +20,9 @@ use async_trait::async_trait;
 use jiff::SignedDuration;
 use machinist_instance::{
     AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Boot, BootstrapData, BootstrapStatus,
-    CallBudget, Credential, Ensured, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, Progress,
-    Promises, ProviderId, Readiness, RecordedId, Route, RouteSpec, RouteTable, Scope, Sighting, VolumeSource,
+    CallBudget, Credential, Ensured, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, Place,
+    Progress, Promises, ProviderId, Readiness, RecordedId, Route, RouteSpec, RouteTable, Scope, Sighting,
+    VolumeSource,
 };
 use serde_json::Value;
 
@@ -33,7 +34,7 @@ pub use fence::{Fence, may_change};
 /// ```
 /// use std::sync::Arc;
 /// use machinist_driver::{Driver, Provider};
-/// use machinist_instance::{AccountId, Credential, Error, ErrorKind, ProviderId};
+/// use machinist_instance::{AccountId, Credential, Error, ErrorKind, Place, ProviderId};
 /// use serde_json::{Value, json};
 ///
 /// struct Example;
@@ -47,10 +48,15 @@ pub use fence::{Fence, may_change};
 ///         let missing = || Error::new(ErrorKind::InvalidSpec, expected);
 ///         provider_spec["size"].as_str().map(|_| ()).ok_or_else(missing)
 ///     }
-///     fn account(&self, credential: &Credential) -> AccountId {
+///     fn account(&self, credential: &Credential, _: &Place) -> AccountId {
 ///         AccountId::of([b"example", credential.text("token").unwrap_or_default().as_bytes()])
 ///     }
-///     fn open(&self, _: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
+///     fn open(
+///         &self,
+///         _: &AccountId,
+///         credential: &Credential,
+///         _: &Place,
+///     ) -> Result<Arc<dyn Driver>, Error> {
 ///         match credential.text("token") {
 ///             Some(_) => Err(Error::unsupported("open")), // a provider returns its driver here
 ///             None => Err(Error::new(ErrorKind::Denied, "token: expected text")),
@@ -61,7 +67,8 @@ pub use fence::{Fence, may_change};
 /// assert!(Example.serves("Example"));
 /// assert!(Example.validate(&json!({"size": "small"})).is_ok());
 /// let nothing = Credential::default();
-/// let refused = Example.open(&Example.account(&nothing), &nothing).err();
+/// let account = Example.account(&nothing, &Place::WHOLE);
+/// let refused = Example.open(&account, &nothing, &Place::WHOLE).err();
 /// assert_eq!(refused.map(|error| error.kind), Some(ErrorKind::Denied));
 ///
 /// // A provider with ids of its own form overrides these two.
@@ -85,16 +92,34 @@ pub trait Provider: Send + Sync {
     /// value.
     fn validate(&self, provider_spec: &Value) -> Result<(), Error>;
 
-    /// Computes the name of the cloud account that a credential opens, without calling the cloud.
+    /// Reads from a provider spec in which place of the cloud its instances are, without calling
+    /// the cloud. Only the fields of the place are read, so that no other mistake in a class hides
+    /// an instance.
+    ///
+    /// # Errors
+    /// [`machinist_instance::ErrorKind::InvalidSpec`] if the fields name no place. The message
+    /// names the field and the expected value.
+    fn place(&self, _provider_spec: &Value) -> Result<Place, Error> {
+        Ok(Place::WHOLE)
+    }
+
+    /// Returns the place that an id of this provider names; `None` if its ids name none.
+    fn place_of(&self, _id: &ProviderId) -> Option<Place> {
+        None
+    }
+
+    /// Computes the name of the cloud account that a credential opens in a place, without calling
+    /// the cloud.
     ///
     /// The name is a hash of the cloud's own id of the project, if the credential contains that id.
     /// Otherwise it is a hash of the endpoint and of the credential's entries that open the
-    /// account.
+    /// account. If the calls of one place do not show the instances of another place, the hash
+    /// contains the place.
     ///
     /// # Guarantees
     /// Credentials of different accounts have different names. A new credential of the same account
     /// may have another name than the old one.
-    fn account(&self, credential: &Credential) -> AccountId;
+    fn account(&self, credential: &Credential, place: &Place) -> AccountId;
 
     /// Parses the `spec.providerID` of a Machine or a Node, without calling the cloud.
     ///
@@ -129,12 +154,17 @@ pub trait Provider: Send + Sync {
         None
     }
 
-    /// Opens the account of a credential. Cheap, because it does not call the cloud.
+    /// Opens the account of a credential in a place. Cheap, because it does not call the cloud.
     ///
     /// # Errors
     /// [`machinist_instance::ErrorKind::Denied`] if the credential lacks an entry. The message
     /// names the entry.
-    fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error>;
+    fn open(
+        &self,
+        account: &AccountId,
+        credential: &Credential,
+        place: &Place,
+    ) -> Result<Arc<dyn Driver>, Error>;
 }
 
 /// A check whether a cloud answers. Nothing is sent before it is awaited.

@@ -1,5 +1,6 @@
 //! The input of a driver: the spec of an instance, and the credential of an account.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -96,6 +97,40 @@ impl Credential {
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// The part of a cloud in which an instance is: a region, a zone, a resource group, a namespace, as
+/// its provider writes it. One credential may open several places, and none of them shows the
+/// instances of another one. The text is on API objects, so it contains no secret.
+///
+/// ```
+/// use machinist_instance::Place;
+///
+/// assert_eq!(Place::new("eu-west-1").to_string(), "eu-west-1");
+/// assert_eq!(Place::WHOLE, Place::new(""));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Place(Cow<'static, str>);
+
+impl Place {
+    /// The place of a cloud that shows all instances of an account together.
+    pub const WHOLE: Self = Self(Cow::Borrowed(""));
+
+    /// A place in the spelling of its provider.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(Cow::Owned(text.into()))
+    }
+
+    /// The place as text; empty for the whole cloud.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

@@ -17,6 +17,10 @@ use serde_json::Value;
 /// Annotation of a Machine or Node: the account in which the instance was created, written together
 /// with the provider id. A hash; see [`machinist_instance::AccountId`].
 pub const ACCOUNT: &str = "machinist.dev/account";
+/// Annotation of a Machine, beside [`ACCOUNT`]: the place of the instance, as
+/// [`machinist_instance::Place`] spells it. It is absent if the provider id contains the place, and
+/// if a cloud has only one.
+pub const PLACE: &str = "machinist.dev/place";
 /// Annotation of a deleted Machine, and of a Service without a wanted load balancer: when a process
 /// found first that it must wait for the calls of earlier processes. Later processes count from
 /// this time and not from their own start.

@@ -14,8 +14,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_driver::{Driver, Provider};
 use machinist_instance::{
-    AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Instance, KeyTag, NodeName, Promises,
-    ProviderId,
+    AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Instance, KeyTag, NodeName, Place,
+    Promises, ProviderId,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -45,8 +45,9 @@ pub struct Accounts {
 #[derive(Default)]
 struct State {
     accounts: BTreeMap<AccountId, Arc<Account>>,
-    /// Drivers by the Secrets that opened them. With this memory, no pass reads a credential twice.
-    opened: BTreeMap<String, Known>,
+    /// Drivers by the Secrets that opened them, and by place. With this memory, no pass reads a
+    /// credential twice.
+    opened: BTreeMap<(String, Place), Known>,
 }
 
 /// A driver that was opened with Secrets.
@@ -75,6 +76,8 @@ pub struct Opened {
     pub driver: Arc<dyn Driver>,
     /// The account, whose limits apply to the calls.
     pub account: Arc<Account>,
+    /// The place of the cloud in which the account was opened.
+    pub place: Place,
 }
 
 impl Opened {
@@ -170,16 +173,19 @@ struct Pace {
 }
 
 impl Accounts {
-    /// Returns the driver that was opened with that version of the Secrets.
-    pub fn opened(&self, secrets: &str, version: u64) -> Option<Opened> {
+    /// Returns the driver that was opened with that version of the Secrets in that place.
+    pub fn opened(&self, secrets: &str, place: &Place, version: u64) -> Option<Opened> {
         let mut state = self.lock();
-        let known = state.opened.get_mut(secrets).filter(|known| known.version == version)?;
+        let known = state
+            .opened
+            .get_mut(&(secrets.to_owned(), place.clone()))
+            .filter(|known| known.version == version)?;
         known.last_used = Instant::now();
         Some(known.opened.clone())
     }
 
-    /// Opens the account of a credential. If the account is already open, the new driver shares its
-    /// limits.
+    /// Opens the account of a credential in a place. If the account is already open, the new driver
+    /// shares its limits.
     ///
     /// # Errors
     /// If the provider cannot use the credential.
@@ -189,15 +195,15 @@ impl Accounts {
         calls_at_once: usize,
         secrets: &str,
         version: u64,
-        credential: &Credential,
+        (credential, place): (&Credential, &Place),
     ) -> Result<Opened, Error> {
-        let id = provider.account(credential);
-        let driver = provider.open(&id, credential)?;
+        let id = provider.account(credential, place);
+        let driver = provider.open(&id, credential, place)?;
         let rate = driver.promises().rate;
         let account = self.limits(id, calls_at_once, rate);
-        let opened = Opened { driver, account };
+        let opened = Opened { driver, account, place: place.clone() };
         let known = Known { version, opened: opened.clone(), last_used: Instant::now() };
-        self.lock().opened.insert(secrets.to_owned(), known);
+        self.lock().opened.insert((secrets.to_owned(), place.clone()), known);
         Ok(opened)
     }
 

@@ -21,6 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::accept::{Source, accept_from};
 use crate::door::{Door, OpenDoor, Rejection};
+use crate::profiler::Profiler;
 
 /// The limit of concurrent connections. Probes and scrapers need few, and the process needs its
 /// file descriptors for the API servers.
@@ -37,25 +38,30 @@ pub async fn answer_all<A>(listener: &TcpListener, answer: A) -> Infallible
 where
     A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
 {
-    answer_from(listener, OpenDoor, at_once(answer)).await
+    answer_from(listener, OpenDoor, Profiler::Off, at_once(answer)).await
 }
 
-/// Answers each request that the door admits by its path, until the future is dropped.
-pub async fn answer_behind<D, A>(listener: &TcpListener, door: D, answer: A) -> Infallible
+/// Answers each request that the door admits, by its path or with the profiler, until the future is dropped.
+pub async fn answer_behind<D, A>(listener: &TcpListener, door: D, profiler: Profiler, answer: A) -> Infallible
 where
     D: Door<TcpStream>,
     A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
 {
-    answer_from(listener, door, at_once(answer)).await
+    answer_from(listener, door, profiler, at_once(answer)).await
 }
 
 /// The same for answers that take a moment.
-pub(crate) async fn answer_later_behind<D, A>(listener: &TcpListener, door: D, answer: A) -> Infallible
+pub(crate) async fn answer_later_behind<D, A>(
+    listener: &TcpListener,
+    door: D,
+    profiler: Profiler,
+    answer: A,
+) -> Infallible
 where
     D: Door<TcpStream>,
     A: Answer,
 {
-    answer_from(listener, door, answer).await
+    answer_from(listener, door, profiler, answer).await
 }
 
 /// Answers a request by its path.
@@ -75,17 +81,19 @@ fn at_once(answer: impl Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync 
     }
 }
 
-async fn answer_from<S: Source, D, A>(source: &S, door: D, answer: A) -> Infallible
+async fn answer_from<S: Source, D, A>(source: &S, door: D, profiler: Profiler, answer: A) -> Infallible
 where
     D: Door<S::Stream>,
     A: Answer,
 {
     let never = std::future::pending();
-    accept_from(source, MAX_CONNECTIONS, never, |stream| connection(stream, door.clone(), answer.clone()))
-        .await
+    accept_from(source, MAX_CONNECTIONS, never, |stream| {
+        connection(stream, door.clone(), profiler, answer.clone())
+    })
+    .await
 }
 
-async fn connection<Io, D, A>(stream: Io, door: D, answer: A)
+async fn connection<Io, D, A>(stream: Io, door: D, profiler: Profiler, answer: A)
 where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     D: Door<Io>,
@@ -103,6 +111,7 @@ where
     let service = service_fn(move |request: Request<Incoming>| async move {
         let (head, _) = request.into_parts();
         Ok::<_, Infallible>(match door.admit(peer, &head).await {
+            Ok(()) if profiler.answers(head.uri.path()) => profiler.answer(&head.uri).await,
             Ok(()) => answer(head.uri.path()).await,
             Err(Rejection { status, message }) => {
                 let mut response = Response::new(Full::new(Bytes::from(message)));
@@ -161,7 +170,7 @@ mod tests {
         let (arrivals, results) = mpsc::unbounded_channel();
         let script = Script { results: Mutex::new(results) };
         let answer = |path: &str| Response::new(Full::new(Bytes::from(path.to_owned())));
-        tokio::spawn(async move { answer_from(&script, OpenDoor, at_once(answer)).await });
+        tokio::spawn(async move { answer_from(&script, OpenDoor, Profiler::Off, at_once(answer)).await });
         arrivals
     }
 

@@ -9,6 +9,7 @@
 //! | `/why` | the last decision about every object, JSON |
 //! | `/why/<kind>/<name>` | the last decision about one object, JSON |
 //! | `/serves` | the component and the namespace that it serves, JSON |
+//! | `/debug/pprof/...` | see the profiler |
 //!
 //! A [`Door`] adds TLS and checks who asks; the program implements it.
 //!
@@ -28,23 +29,25 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::connections::{answer_all, answer_later_behind};
 use crate::door::{Door, OpenDoor};
 use crate::inspect::{Inspect, ProcessReadiness};
+use crate::profiler::Profiler;
 
 /// Serves the endpoints until the future is dropped.
 pub async fn serve(listener: TcpListener, process: impl Inspect) -> Infallible {
-    serve_behind(listener, OpenDoor, process).await
+    serve_behind(listener, OpenDoor, Profiler::Off, process).await
 }
 
-/// Serves the endpoints behind a door until the future is dropped.
+/// Serves the endpoints and the profiler behind a door until the future is dropped.
 pub async fn serve_behind<D: Door<TcpStream>>(
     listener: TcpListener,
     door: D,
+    profiler: Profiler,
     process: impl Inspect,
 ) -> Infallible {
     let answer = move |path: &str| -> BoxFuture<'static, Response<Full<Bytes>>> {
         let (process, path) = (process.clone(), path.to_owned());
         Box::pin(async move { answer(&process, &path).await })
     };
-    answer_later_behind(&listener, door, answer).await
+    answer_later_behind(&listener, door, profiler, answer).await
 }
 
 /// Serves only `/metrics`, until the future is dropped.
@@ -102,7 +105,7 @@ fn not_found() -> Response<Full<Bytes>> {
     text(StatusCode::NOT_FOUND, "404 page not found".to_owned())
 }
 
-fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+pub(crate) fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     respond(status, "text/plain; charset=utf-8", body)
 }
 
@@ -110,8 +113,8 @@ fn json_of(value: &Value) -> Response<Full<Bytes>> {
     respond(StatusCode::OK, "application/json", value.to_string())
 }
 
-fn respond(status: StatusCode, kind: &str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+pub(crate) fn respond(status: StatusCode, kind: &str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     if let Ok(kind) = header::HeaderValue::from_str(kind) {
         response.headers_mut().insert(header::CONTENT_TYPE, kind);

@@ -6,6 +6,7 @@
 //! door         prepares a connection, for example with TLS, and decides who gets an answer
 //! connections  HTTP on a connection: timeouts, a maximum age, an answer by path
 //! endpoints    health, readiness, metrics and reasons of a process that implements Inspect
+//! profiler     the CPU profile of the process, for `go tool pprof`
 //! metrics      the measured values of a process, as Prometheus text
 //! summaries    the sums and numbers of values, for metrics
 //! ```
@@ -20,6 +21,7 @@ mod endpoints;
 mod inspect;
 mod loopback;
 mod metrics;
+mod profiler;
 mod summaries;
 
 pub use accept::accept;
@@ -32,3 +34,4 @@ pub use metrics::{
     Announced, CHANGE_SECONDS, Counter, Gauge, Histogram, Labels, Metrics, REQUEST_SECONDS, Sample, Summary,
     WAIT_SECONDS, samples_of,
 };
+pub use profiler::Profiler;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use machinist_driver::{Balancers, Bootstrap, Check, Driver, Instances, Provider};
 use machinist_instance::{
     AccountId, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
-    InstanceSpec, KeyTag, NativeId, NodeName, Promises, RecordedId, Scope, Sighting,
+    InstanceSpec, KeyTag, NativeId, NodeName, Place, Promises, RecordedId, Scope, Sighting,
 };
 use serde_json::Value;
 
@@ -64,14 +64,14 @@ pub(crate) async fn bounded<T>(
 /// ```
 /// use machinist_driver::Provider;
 /// use machinist_driver_docker::{DockerOptions, DockerProvider};
-/// use machinist_instance::Credential;
+/// use machinist_instance::{Credential, Place};
 ///
 /// let docker = DockerProvider::new(DockerOptions::default());
 /// assert!(docker.parse_id("docker:////c1-w-1").ours().is_some());
 ///
 /// // The socket needs no credential.
 /// let nothing = Credential::default();
-/// assert!(docker.open(&docker.account(&nothing), &nothing).is_ok());
+/// assert!(docker.open(&docker.account(&nothing, &Place::WHOLE), &nothing, &Place::WHOLE).is_ok());
 /// ```
 #[derive(Clone)]
 pub struct DockerProvider {
@@ -123,7 +123,7 @@ impl Provider for DockerProvider {
     }
 
     /// An engine has one account. The credential is not used.
-    fn account(&self, _: &Credential) -> AccountId {
+    fn account(&self, _: &Credential, _: &Place) -> AccountId {
         let engine = self.options.engine_id.clone().unwrap_or_else(|| self.engine.address().to_string());
         AccountId::of([self.name(), &engine].map(str::as_bytes))
     }
@@ -145,7 +145,7 @@ impl Provider for DockerProvider {
         Some(Check { cloud, answer: Box::pin(answer) })
     }
 
-    fn open(&self, _: &AccountId, _: &Credential) -> Result<Arc<dyn Driver>, Error> {
+    fn open(&self, _: &AccountId, _: &Credential, _: &Place) -> Result<Arc<dyn Driver>, Error> {
         Ok(Arc::new(Account {
             engine: self.engine.clone(),
             images: self.images.clone(),

@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Balancers, CloudClock, Driver, Instances, Provider, Routes, Volumes};
 use machinist_instance::{
     AccountId, BalancerKey, BalancerNote, CallBudget, CallRate, CreateGuarantee, Credential, Error,
-    ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag, NodeName, Promises, ProviderId,
-    RecordedId, Scope, Sighting, VolumeSource,
+    ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag, NodeName, Place, Promises,
+    ProviderId, RecordedId, Scope, Sighting, VolumeSource,
 };
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -59,7 +59,7 @@ pub const PROMISES: Promises = Promises {
 /// ```
 /// use machinist_driver::Provider;
 /// use machinist_driver_hcloud::{Endpoint, HcloudOptions, HcloudProvider};
-/// use machinist_instance::Credential;
+/// use machinist_instance::{Credential, Place};
 ///
 /// let endpoint = Endpoint::parse("http://127.0.0.1:7070/v1").expect("a URL");
 /// let hcloud = HcloudProvider::new(HcloudOptions { endpoint, ..HcloudOptions::default() })?;
@@ -67,7 +67,7 @@ pub const PROMISES: Promises = Promises {
 ///
 /// // A credential needs a token.
 /// let nothing = Credential::default();
-/// let refused = hcloud.open(&hcloud.account(&nothing), &nothing).err();
+/// let refused = hcloud.open(&hcloud.account(&nothing, &Place::WHOLE), &nothing, &Place::WHOLE).err();
 /// assert!(refused.is_some_and(|error| error.message.starts_with("token: expected")));
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -118,7 +118,7 @@ impl Provider for HcloudProvider {
         ProviderSpec::parse(provider_spec).map(drop)
     }
 
-    fn account(&self, credential: &Credential) -> AccountId {
+    fn account(&self, credential: &Credential, _: &Place) -> AccountId {
         let endpoint = self.options.endpoint.to_string();
         AccountId::of([self.name(), &endpoint, token(credential).unwrap_or_default()].map(str::as_bytes))
     }
@@ -127,7 +127,12 @@ impl Provider for HcloudProvider {
         id::parse(text)
     }
 
-    fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
+    fn open(
+        &self,
+        account: &AccountId,
+        credential: &Credential,
+        _: &Place,
+    ) -> Result<Arc<dyn Driver>, Error> {
         let authorization = token(credential).and_then(Client::authorization).ok_or_else(|| {
             let [name, other] = TOKEN_ENTRIES;
             let text = format!("{name}: expected an API token without spaces in the entry {name} or {other}");

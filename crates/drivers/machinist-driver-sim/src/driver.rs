@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::SignedDuration;
-use machinist_cloud_sim::{Cloud, NoAnswer, Reply, Request};
+use machinist_cloud_sim::{Caller, Cloud, NoAnswer, Reply, Request};
 use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
 use machinist_instance::{
     AccountId, CallRate, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef,
-    InstanceSpec, KeyTag, Promises, ProviderId, RecordedId, Scope, Sighting, VolumeSource,
+    InstanceSpec, KeyTag, Place, Promises, ProviderId, RecordedId, Scope, Sighting, VolumeSource,
 };
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use crate::endpoint::Endpoint;
 use crate::reply::Nature;
 use crate::spec::ProviderSpec;
 use crate::transport::Transport;
-use crate::{id, reply, request};
+use crate::{id, reply, request, spec};
 
 /// The credential's entry that holds the cloud's token. Without it, calls carry no token.
 const TOKEN_ENTRY: &str = "token";
@@ -107,9 +107,15 @@ impl Provider for SimProvider {
         ProviderSpec::parse(provider_spec).is_ok_and(|spec| spec.initialize)
     }
 
-    fn account(&self, credential: &Credential) -> AccountId {
+    fn place(&self, provider_spec: &Value) -> Result<Place, Error> {
+        spec::place(provider_spec)
+    }
+
+    fn account(&self, credential: &Credential, place: &Place) -> AccountId {
         let token = credential.text(TOKEN_ENTRY).unwrap_or_default();
-        AccountId::of([self.name(), self.transport.endpoint(), token].map(str::as_bytes))
+        let account = [self.name(), self.transport.endpoint(), token];
+        let region = Some(region_of(place)).filter(|region| !region.is_empty());
+        AccountId::of(account.into_iter().chain(region).map(str::as_bytes))
     }
 
     fn parse_id(&self, text: &str) -> RecordedId {
@@ -120,12 +126,26 @@ impl Provider for SimProvider {
         id::is_same(a, b)
     }
 
-    fn open(&self, _account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
+    fn open(
+        &self,
+        _account: &AccountId,
+        credential: &Credential,
+        place: &Place,
+    ) -> Result<Arc<dyn Driver>, Error> {
         Ok(Arc::new(SimAccount {
             transport: self.transport.clone(),
             promises: self.promises,
             token: credential.text(TOKEN_ENTRY).map(str::to_owned),
+            region: region_of(place).to_owned(),
         }))
+    }
+}
+
+/// Returns the region of a place; empty for the default region.
+fn region_of(place: &Place) -> &str {
+    match place.as_str() {
+        spec::DEFAULT_REGION => "",
+        region => region,
     }
 }
 
@@ -133,6 +153,7 @@ struct SimAccount {
     transport: Arc<dyn Transport>,
     promises: Promises,
     token: Option<String>,
+    region: String,
 }
 
 impl SimAccount {
@@ -140,7 +161,8 @@ impl SimAccount {
     /// follow.
     async fn call(&self, nature: Nature, request: Request) -> Result<Reply, Error> {
         let bound = self.promises.call_bound;
-        let answer = tokio::time::timeout(bound, self.transport.call(self.token.as_deref(), request))
+        let caller = Caller { token: self.token.as_deref(), region: Some(&self.region) };
+        let answer = tokio::time::timeout(bound, self.transport.call(caller, request))
             .await
             .unwrap_or_else(|_| Err(NoAnswer::Lost(format!("no answer within {} s", bound.as_secs()))));
         match answer {

@@ -11,7 +11,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use jiff::SignedDuration;
-use machinist_cloud_sim::{Clock, CloudRefusal, NoAnswer, Reply, Request};
+use machinist_cloud_sim::http::REGION;
+use machinist_cloud_sim::{Caller, Clock, CloudRefusal, NoAnswer, Reply, Request};
 use machinist_driver::CloudClock;
 use serde_json::Value;
 
@@ -74,11 +75,7 @@ impl<C: Connect + Clone> Endpoint<C> {
         Self { clock, ..self }
     }
 
-    fn request(
-        &self,
-        token: Option<&str>,
-        request: &Request,
-    ) -> Result<http::Request<Full<Bytes>>, NoAnswer> {
+    fn request(&self, caller: Caller<'_>, request: &Request) -> Result<http::Request<Full<Bytes>>, NoAnswer> {
         let not_sent = |error: &dyn std::fmt::Display| NoAnswer::NotSent(error.to_string());
         let params = match serde_json::to_value(request).map_err(|error| not_sent(&error))? {
             Value::Object(mut tagged) => tagged.remove("params").unwrap_or_default(),
@@ -94,7 +91,10 @@ impl<C: Connect + Clone> Endpoint<C> {
             .method(Method::POST)
             .uri(uri)
             .header(header::CONTENT_TYPE, "application/json");
-        if let Some(token) = token {
+        if let Some(region) = caller.region {
+            builder = builder.header(REGION, region);
+        }
+        if let Some(token) = caller.token {
             builder = builder.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
         builder.body(Full::from(params.to_string())).map_err(|error| not_sent(&error))
@@ -109,10 +109,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> Transport for Endpoint<C> {
 
     async fn call(
         &self,
-        token: Option<&str>,
+        caller: Caller<'_>,
         request: Request,
     ) -> Result<Result<Reply, CloudRefusal>, NoAnswer> {
-        let request = self.request(token, &request)?;
+        let request = self.request(caller, &request)?;
         let sent = self.clock.now();
         let response = self.client.request(request).await.map_err(|error| {
             if error.is_connect() {

@@ -1,6 +1,6 @@
 //! The `providerSpec` of a class for this cloud.
 
-use machinist_instance::{Error, ErrorKind};
+use machinist_instance::{Error, ErrorKind, Place};
 use serde_json::{Map, Value};
 
 /// Maximum of `bootSeconds`: longer than any creation timeout, and short enough to reject most
@@ -55,6 +55,18 @@ impl ProviderSpec {
             initialize: switch(fields, "initialize")?,
         })
     }
+}
+
+/// The place of instances in the default region of the cloud.
+pub(crate) const DEFAULT_REGION: &str = "default";
+
+/// Reads the place of a class's instances: its region, or the default region of the cloud.
+///
+/// # Errors
+/// `InvalidSpec` if the region is not a text.
+pub(crate) fn place(spec: &Value) -> Result<Place, Error> {
+    let Value::Object(fields) = spec else { return Err(invalid("providerSpec", "an object")) };
+    Ok(Place::new(text(fields, "region")?.unwrap_or_else(|| DEFAULT_REGION.to_owned())))
 }
 
 /// In every cloud, names of sizes, zones and images are shorter.

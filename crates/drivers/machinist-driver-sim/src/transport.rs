@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use jiff::SignedDuration;
-use machinist_cloud_sim::{Cloud, CloudRefusal, NoAnswer, Reply, Request};
+use machinist_cloud_sim::{Caller, Cloud, CloudRefusal, NoAnswer, Reply, Request};
 
 /// Sends a request to the cloud and returns its answer.
 #[async_trait]
@@ -16,7 +16,7 @@ pub trait Transport: Send + Sync {
     /// [`NoAnswer::NotSent`] only when the request cannot have reached the cloud.
     async fn call(
         &self,
-        token: Option<&str>,
+        caller: Caller<'_>,
         request: Request,
     ) -> Result<Result<Reply, CloudRefusal>, NoAnswer>;
 
@@ -35,9 +35,9 @@ impl Transport for Cloud {
 
     async fn call(
         &self,
-        token: Option<&str>,
+        caller: Caller<'_>,
         request: Request,
     ) -> Result<Result<Reply, CloudRefusal>, NoAnswer> {
-        Self::call(self, token, request).await
+        Self::call(self, caller, request).await
     }
 }

@@ -15,8 +15,10 @@ use crate::console::Console;
 use crate::effect::{self, Effect, Facts};
 use crate::journal::{Journal, Line};
 use crate::limit::Buckets;
-use crate::state::State;
-use crate::{CallOutcome, CloudRefusal, Code, Disk, Fault, LedgerCommit, Reply, Request, Schedule, Settings};
+use crate::state::{Reach, State};
+use crate::{
+    CallOutcome, Caller, CloudRefusal, Code, Disk, Fault, LedgerCommit, Reply, Request, Schedule, Settings,
+};
 
 /// Everything that the cloud knows. No caller holds the lock across an await.
 pub(crate) struct Books {
@@ -71,9 +73,9 @@ impl Books {
         }
     }
 
-    /// The facts for an operator's decision: all projects at once.
+    /// The facts for an operator's decision: all projects and regions at once.
     pub(crate) fn facts(&self, now: Timestamp) -> Facts<'_> {
-        Facts { state: &self.state, settings: &self.settings, project: None, now, fault: None }
+        Facts { state: &self.state, settings: &self.settings, reach: Reach::default(), now, fault: None }
     }
 
     /// Counts a call against the limit of its project.
@@ -90,13 +92,12 @@ impl Books {
 
     pub(crate) fn decide(
         &self,
-        token: Option<&str>,
+        caller: Caller<'_>,
         request: &Request,
         now: Timestamp,
         fault: Option<&Fault>,
     ) -> Result<Effect, CloudRefusal> {
-        let project = Some(self.settings.project_of(token));
-        let facts = Facts { project, fault, ..self.facts(now) };
+        let facts = Facts { reach: self.settings.reach_of(caller), fault, ..self.facts(now) };
         let untouched = |outcome| Effect { outcome, commit: None, about: None };
         match request {
             Request::Ensure(create) => effect::ensure(facts, create),
@@ -182,7 +183,7 @@ impl Books {
 
     pub(crate) fn reply(
         &self,
-        token: Option<&str>,
+        caller: Caller<'_>,
         request: &Request,
         effect: &Effect,
         now: Timestamp,
@@ -199,7 +200,7 @@ impl Books {
             Request::List { cluster } => Reply::Instances(
                 self.state
                     .existing()
-                    .filter(|entry| entry.project == self.settings.project_of(token))
+                    .filter(|entry| self.settings.reach_of(caller).has(entry))
                     .filter(|entry| entry.visible_at <= now)
                     .filter(|entry| cluster.is_none() || *cluster == entry.cluster)
                     .filter_map(|entry| Some(entry.describe(entry.power_at(now)?)))

@@ -13,8 +13,8 @@ use crate::books::{Books, user_data};
 use crate::clock::later;
 use crate::journal::{Journal, Line, OpenError};
 use crate::{
-    CallOutcome, CallRecord, Clock, CloudRefusal, Code, Fault, Faults, IncomingCall, Kept, LedgerCommit,
-    Reply, Request, Settings,
+    CallOutcome, CallRecord, Caller, Clock, CloudRefusal, Code, Fault, Faults, IncomingCall, Kept,
+    LedgerCommit, Reply, Request, Settings,
 };
 
 /// A handle of a cloud. Clones share the same cloud.
@@ -84,28 +84,32 @@ impl Cloud {
         cloud
     }
 
-    /// Makes one call, with the token of the account.
+    /// Makes one call.
     ///
     /// # Errors
     /// [`NoAnswer`] when there was no answer; a refusal is an answer.
     pub async fn call(
         &self,
-        token: Option<&str>,
+        caller: impl Into<Caller<'_>>,
         request: Request,
     ) -> Result<Result<Reply, CloudRefusal>, NoAnswer> {
+        let Caller { token, region } = caller.into();
         let (answer, answered) = oneshot::channel();
         // On its own task: the call continues when its caller dies or stops waiting.
-        tokio::spawn(self.clone().serve(token.map(str::to_owned), request, answer));
+        let (token, region) = (token.map(str::to_owned), region.map(str::to_owned));
+        tokio::spawn(self.clone().serve(token, region, request, answer));
         answered.await.map_err(|_| NoAnswer::Lost("the connection was reset".to_owned()))
     }
 
     async fn serve(
         self,
         token: Option<String>,
+        region: Option<String>,
         request: Request,
         answer: oneshot::Sender<Result<Reply, CloudRefusal>>,
     ) {
-        let (call, settings, admitted) = self.arrive(token.as_deref(), &request);
+        let caller = Caller { token: token.as_deref(), region: region.as_deref() };
+        let (call, settings, admitted) = self.arrive(caller, &request);
         let fault = if admitted.is_ok() { self.fault_of(&call) } else { None };
         let delay = match &fault {
             Some(Fault::Delay { by }) => settings.latency + *by,
@@ -128,7 +132,7 @@ impl Cloud {
             Some(Fault::LateEffect { by }) => {
                 drop(answer);
                 tokio::time::sleep(*by).await;
-                let _ = self.perform(token.as_deref(), call, request, fault);
+                let _ = self.perform(caller, call, request, fault);
             }
             Some(Fault::Refuse { code, retry_after_seconds }) => {
                 let refusal = CloudRefusal {
@@ -140,12 +144,12 @@ impl Cloud {
                 let _ = answer.send(Err(refusal));
             }
             Some(Fault::EffectThenError) => {
-                let _ = self.perform(token.as_deref(), call, request, fault);
+                let _ = self.perform(caller, call, request, fault);
                 let message = "injected after the effect";
                 let _ = answer.send(Err(CloudRefusal::new(Code::InternalError, message)));
             }
             Some(Fault::EffectThenSilence) => {
-                let _ = self.perform(token.as_deref(), call, request, fault);
+                let _ = self.perform(caller, call, request, fault);
                 tokio::time::sleep(settings.call_bound).await;
                 drop(answer);
             }
@@ -160,7 +164,7 @@ impl Cloud {
                 | Fault::BootsLate { .. },
             )
             | None => {
-                let reply = self.perform(token.as_deref(), call, request, fault);
+                let reply = self.perform(caller, call, request, fault);
                 let _ = answer.send(reply);
             }
         }
@@ -168,22 +172,22 @@ impl Cloud {
 
     fn arrive(
         &self,
-        token: Option<&str>,
+        caller: Caller<'_>,
         request: &Request,
     ) -> (IncomingCall, Settings, Result<(), CloudRefusal>) {
         let operation = request.operation();
         let mut books = self.lock();
         let now = self.0.clock.now();
         let mut which = request.which();
-        let project = books.settings.project_of(token).to_owned();
-        books.state.count_call(&which, Some(&project), operation, now);
+        let Books { state, settings, .. } = &mut *books;
+        state.count_call(&which, settings.reach_of(caller), operation, now);
         // A rule may name an instance that the call identifies by its id only.
         if let Some(entry) = which.id.as_ref().and_then(|id| books.state.by_id(id)) {
             which.name.get_or_insert_with(|| entry.name.clone());
             which.key = which.key.or_else(|| entry.key.clone());
         }
         let call = IncomingCall { number: books.calls.begin(operation), operation, which, arrived: now };
-        let admitted = books.admit(token, now);
+        let admitted = books.admit(caller.token, now);
         (call, books.settings.clone(), admitted)
     }
 
@@ -195,7 +199,7 @@ impl Cloud {
 
     fn perform(
         &self,
-        token: Option<&str>,
+        caller: Caller<'_>,
         call: IncomingCall,
         request: Request,
         fault: Option<Fault>,
@@ -204,10 +208,10 @@ impl Cloud {
         let now = self.0.clock.now();
         books.settle(now);
         let decided =
-            books.authorise(token).and_then(|()| books.decide(token, &request, now, fault.as_ref()));
+            books.authorise(caller.token).and_then(|()| books.decide(caller, &request, now, fault.as_ref()));
         let done = decided.and_then(|effect| {
             books.carry_out(&effect, user_data(&request))?;
-            let reply = books.reply(token, &request, &effect, now);
+            let reply = books.reply(caller, &request, &effect, now);
             Ok((effect, reply))
         });
         drop(books);

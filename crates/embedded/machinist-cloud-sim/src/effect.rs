@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
 
 use crate::clock::later;
-use crate::state::{Project, Sight, State, is_in};
+use crate::state::{Reach, Sight, State};
 use crate::{
     CallOutcome, CloudRefusal, Code, CreateRequest, DeleteRequest, Deletion, Fault, Foreigner, IdStyle,
     LedgerCommit, LedgerEntry, Settings,
@@ -37,15 +37,15 @@ impl Effect {
 pub(crate) struct Facts<'a> {
     pub(crate) state: &'a State,
     pub(crate) settings: &'a Settings,
-    pub(crate) project: Project<'a>,
+    pub(crate) reach: Reach<'a>,
     pub(crate) now: Timestamp,
     pub(crate) fault: Option<&'a Fault>,
 }
 
 /// Creates an instance unless one was ever made for that key.
 pub(crate) fn ensure(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, CloudRefusal> {
-    let Facts { state, project, now, .. } = facts;
-    if let Some(made) = state.by_key(&request.key, project) {
+    let Facts { state, reach, now, .. } = facts;
+    if let Some(made) = state.by_key(&request.key, reach) {
         return if made.key.as_ref() != Some(&request.key) {
             let message = format!("{} was made for this key and was given another one", made.id);
             Err(CloudRefusal::new(Code::Foreign, message))
@@ -60,7 +60,7 @@ pub(crate) fn ensure(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect
             ))
         };
     }
-    match state.by_name(&request.name, project, now) {
+    match state.by_name(&request.name, reach, now) {
         Some(same_name) => adopt(facts, request, same_name),
         None => create(facts, request),
     }
@@ -88,8 +88,14 @@ fn adopt(facts: Facts<'_>, request: &CreateRequest, found: &LedgerEntry) -> Resu
 }
 
 fn create(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, CloudRefusal> {
-    let Facts { state, settings, project, now, fault } = facts;
+    let Facts { state, settings, reach, now, fault } = facts;
     let zone = request.zone.clone().unwrap_or_else(|| settings.zone.clone());
+    let called = reach.region.unwrap_or(&settings.region);
+    let region = request.region.clone().unwrap_or_else(|| called.to_owned());
+    if reach.region.is_some_and(|called| called != region) {
+        let message = format!("region {region:?}: expected {called:?}, the region of this endpoint");
+        return Err(CloudRefusal::new(Code::InvalidParameter, message));
+    }
     if let Some(quota) = settings.quota
         && quota <= state.existing().filter(|entry| entry.is_alive_at(now)).count()
     {
@@ -118,9 +124,9 @@ fn create(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, CloudRefu
         key: Some(request.key.clone()),
         name: request.name.clone(),
         cluster: Some(request.cluster.clone()),
-        project: project.unwrap_or_default().to_owned(),
+        project: reach.project.unwrap_or_default().to_owned(),
         instance_type: request.instance_type.clone(),
-        region: request.region.clone().unwrap_or_else(|| settings.region.clone()),
+        region,
         zone,
         image: request.image.clone(),
         tags: request.tags.clone(),
@@ -141,8 +147,9 @@ pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, Cl
     let Facts { state, settings, .. } = facts;
     let serial = state.next_serial();
     let id = foreigner.id.clone().unwrap_or_else(|| new_id(settings, serial, &foreigner.name, state));
+    let of_project = Reach { project: Some(&foreigner.project), region: None };
     let taken = state.by_id(&id).is_some()
-        || foreigner.key.as_ref().is_some_and(|key| state.by_key(key, Some(&foreigner.project)).is_some());
+        || foreigner.key.as_ref().is_some_and(|key| state.by_key(key, of_project).is_some());
     if taken {
         return Err(CloudRefusal::new(Code::WrongState, format!("{id} or its key is already used")));
     }
@@ -190,7 +197,7 @@ fn new_id(settings: &Settings, serial: u64, name: &NodeName, state: &State) -> P
 pub(crate) fn find(facts: Facts<'_>, which: &InstanceRef) -> Effect {
     let found = match facts.fault {
         Some(Fault::NotFound) => None,
-        _ => facts.state.locate(which, facts.project, facts.now, Sight::Lagging),
+        _ => facts.state.locate(which, facts.reach, facts.now, Sight::Lagging),
     };
     match found {
         Some(entry) => Effect::none(CallOutcome::Found, Some(entry.id.clone())),
@@ -201,9 +208,9 @@ pub(crate) fn find(facts: Facts<'_>, which: &InstanceRef) -> Effect {
 /// Begins a deletion. A lookup by id finds the instance at once. A lookup by key or name has the
 /// cloud's lag, so the deletion may miss an instance that reads do not show yet.
 pub(crate) fn delete(facts: Facts<'_>, request: &DeleteRequest) -> Result<Effect, CloudRefusal> {
-    let Facts { state, settings, project, now, fault } = facts;
+    let Facts { state, settings, reach, now, fault } = facts;
     let sight = if request.which.id.is_some() { Sight::Exact } else { Sight::Lagging };
-    let Some(entry) = state.locate(&request.which, project, now, sight) else {
+    let Some(entry) = state.locate(&request.which, reach, now, sight) else {
         return Ok(Effect::none(CallOutcome::Absent, None));
     };
     if let Some(other) = foreign_key(entry, &request.owner) {
@@ -288,7 +295,7 @@ pub(crate) fn existing<'a>(facts: Facts<'a>, id: &ProviderId) -> Result<&'a Ledg
     facts
         .state
         .by_id(id)
-        .filter(|entry| is_in(entry, facts.project) && entry.is_alive_at(facts.now))
+        .filter(|entry| facts.reach.has(entry) && entry.is_alive_at(facts.now))
         .ok_or_else(|| CloudRefusal::new(Code::NotFound, format!("instance {id} not found")))
 }
 

@@ -43,5 +43,5 @@ pub use journal::OpenError;
 pub use kept::Kept;
 pub use ledger::Ledger;
 pub use operator::Following;
-pub use request::{CloudRefusal, Code, CreateRequest, DeleteRequest, Reply, Request};
+pub use request::{Caller, CloudRefusal, Code, CreateRequest, DeleteRequest, Reply, Request};
 pub use settings::{IdStyle, Settings, Stockout};

@@ -10,6 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::Operation;
 
+/// Who calls the cloud, and where.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Caller<'a> {
+    /// The token of the account.
+    pub token: Option<&'a str>,
+    /// The region whose endpoint is called; empty for the default region. Without a region, the
+    /// call sees the instances of all regions.
+    pub region: Option<&'a str>,
+}
+
+impl<'a> From<Option<&'a str>> for Caller<'a> {
+    fn from(token: Option<&'a str>) -> Self {
+        Self { token, region: None }
+    }
+}
+
 /// One request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "operation", content = "params", rename_all = "camelCase")]

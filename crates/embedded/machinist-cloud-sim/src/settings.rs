@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Caller;
 use crate::seconds;
+use crate::state::Reach;
 
 /// Behaviour of the cloud without faults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -78,6 +80,15 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The instances that a caller can see.
+    pub(crate) fn reach_of<'a>(&'a self, caller: Caller<'a>) -> Reach<'a> {
+        let region = match caller.region {
+            Some("") => Some(self.region.as_str()),
+            region => region,
+        };
+        Reach { project: Some(self.project_of(caller.token)), region }
+    }
+
     /// The project that a call with that token sees.
     pub(crate) fn project_of(&self, token: Option<&str>) -> &str {
         token.and_then(|token| self.projects.get(token)).map_or("", String::as_str)

@@ -16,12 +16,21 @@ pub(crate) enum Sight {
     Lagging,
 }
 
-/// The project of a call; absent for the cloud's operator, who sees all projects.
-pub(crate) type Project<'a> = Option<&'a str>;
+/// The instances that a call can see. The cloud's operator sees all of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Reach<'a> {
+    /// Only instances of this project.
+    pub(crate) project: Option<&'a str>,
+    /// Only instances of this region.
+    pub(crate) region: Option<&'a str>,
+}
 
-/// Whether the instance is in that project.
-pub(crate) fn is_in(entry: &LedgerEntry, project: Project<'_>) -> bool {
-    project.is_none_or(|project| entry.project == project)
+impl Reach<'_> {
+    /// Whether a call can see the instance.
+    pub(crate) fn has(self, entry: &LedgerEntry) -> bool {
+        self.project.is_none_or(|project| entry.project == project)
+            && self.region.is_none_or(|region| entry.region == region)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -64,25 +73,20 @@ impl State {
         self.entries.get(self.by_id.get(id)?)
     }
 
-    /// The instance ever made for a key in a project, deleted or not. It may carry another key by
+    /// The instance ever made for a key within reach, deleted or not. It may carry another key by
     /// now.
-    pub(crate) fn by_key(&self, key: &InstanceKey, project: Project<'_>) -> Option<&LedgerEntry> {
+    pub(crate) fn by_key(&self, key: &InstanceKey, reach: Reach<'_>) -> Option<&LedgerEntry> {
         let serials = self.by_key.get(key)?;
-        serials.iter().filter_map(|serial| self.entries.get(serial)).find(|entry| is_in(entry, project))
+        serials.iter().filter_map(|serial| self.entries.get(serial)).find(|entry| reach.has(entry))
     }
 
-    /// The existing instance of a name in a project; the oldest if others made several.
-    pub(crate) fn by_name(
-        &self,
-        name: &NodeName,
-        project: Project<'_>,
-        now: Timestamp,
-    ) -> Option<&LedgerEntry> {
+    /// The existing instance of a name within reach; the oldest if others made several.
+    pub(crate) fn by_name(&self, name: &NodeName, reach: Reach<'_>, now: Timestamp) -> Option<&LedgerEntry> {
         self.by_name
             .get(name)?
             .iter()
             .filter_map(|serial| self.entries.get(serial))
-            .find(|entry| is_in(entry, project) && entry.is_alive_at(now))
+            .find(|entry| reach.has(entry) && entry.is_alive_at(now))
     }
 
     /// The existing instance that a reference names: by id; without an id by key; if no instance
@@ -90,7 +94,7 @@ impl State {
     pub(crate) fn locate(
         &self,
         which: &InstanceRef,
-        project: Project<'_>,
+        reach: Reach<'_>,
         now: Timestamp,
         sight: Sight,
     ) -> Option<&LedgerEntry> {
@@ -98,23 +102,23 @@ impl State {
             entry.is_alive_at(now) && (sight == Sight::Exact || entry.visible_at <= now)
         };
         if let Some(id) = &which.id {
-            return self.by_id(id).filter(|entry| is_in(entry, project)).filter(shown);
+            return self.by_id(id).filter(|entry| reach.has(entry)).filter(shown);
         }
         let carries_it = |entry: &&LedgerEntry| entry.key == which.key;
-        let of_key = which.key.as_ref().and_then(|key| self.by_key(key, project));
+        let of_key = which.key.as_ref().and_then(|key| self.by_key(key, reach));
         let of_key = of_key.filter(carries_it).filter(shown);
-        let of_name = || which.name.as_ref().and_then(|name| self.by_name(name, project, now)).filter(shown);
+        let of_name = || which.name.as_ref().and_then(|name| self.by_name(name, reach, now)).filter(shown);
         of_key.or_else(of_name)
     }
 
     pub(crate) fn count_call(
         &mut self,
         which: &InstanceRef,
-        project: Project<'_>,
+        reach: Reach<'_>,
         operation: Operation,
         now: Timestamp,
     ) {
-        let serial = self.locate(which, project, now, Sight::Exact).map(|entry| entry.serial);
+        let serial = self.locate(which, reach, now, Sight::Exact).map(|entry| entry.serial);
         if let Some(entry) = serial.and_then(|serial| self.entries.get_mut(&serial)) {
             *entry.calls.entry(operation).or_default() += 1;
         }

@@ -19,7 +19,7 @@ use machinist_instance::{
     AccountId, Address, AddressKind, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Boot,
     BootTrouble, BootstrapCause, BootstrapData, BootstrapFailure, BootstrapFormat, BootstrapState,
     BootstrapStatus, CreateGuarantee, Credential, Ensured, Error, ErrorKind, Foreign, Ingress, Instance,
-    InstanceKey, InstanceRef, InstanceSpec, KeyTag, NativeId, Power, Progress, Promises, ProviderId,
+    InstanceKey, InstanceRef, InstanceSpec, KeyTag, NativeId, Place, Power, Progress, Promises, ProviderId,
     Readiness, RecordedId, Scope, Sighting, UserData,
 };
 use serde_json::Value;
@@ -129,7 +129,7 @@ impl Provider for Engine {
     fn validate(&self, _: &Value) -> Result<(), Error> {
         Ok(())
     }
-    fn account(&self, _: &Credential) -> AccountId {
+    fn account(&self, _: &Credential, _: &Place) -> AccountId {
         AccountId::of([b"docker", self.address.as_bytes()])
     }
     fn parse_id(&self, text: &str) -> RecordedId {
@@ -144,7 +144,7 @@ impl Provider for Engine {
         let answer = async move { if hangs { std::future::pending().await } else { Ok(()) } };
         Some(Check { cloud: format!("the engine at {}", self.address), answer: Box::pin(answer) })
     }
-    fn open(&self, _: &AccountId, _: &Credential) -> Result<Arc<dyn Driver>, Error> {
+    fn open(&self, _: &AccountId, _: &Credential, _: &Place) -> Result<Arc<dyn Driver>, Error> {
         Ok(Arc::new(self.clone()))
     }
 }

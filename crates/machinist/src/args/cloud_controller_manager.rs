@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::controllers::{LeaderArgs, LogArgs};
+use super::profiling::ProfilingArgs;
 use super::secure::{SERVER, SecureArgs};
 use super::value::{self, ClusterFlag};
 use crate::clouds::{self, Cloud};
@@ -132,6 +133,8 @@ pub(crate) struct CloudControllerManagerArgs {
     #[command(flatten)]
     pub log: LogArgs,
     #[command(flatten)]
+    pub profiling: ProfilingArgs,
+    #[command(flatten)]
     pub unused: UnusedArgs,
 }
 
@@ -186,14 +189,6 @@ pub(crate) struct UnusedArgs {
     /// Ignored: there are no feature gates
     #[arg(long, value_name = "GATES", help_heading = UNUSED)]
     pub feature_gates: Option<String>,
-    /// Ignored: there is no /debug/pprof endpoint
-    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
-          value_parser = value::go_bool, help_heading = UNUSED)]
-    pub profiling: Option<bool>,
-    /// Ignored: there is no /debug/pprof endpoint
-    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
-          value_parser = value::go_bool, help_heading = UNUSED)]
-    pub contention_profiling: Option<bool>,
     /// Ignored: log lines are written immediately
     #[arg(long, value_name = "DURATION", value_parser = value::duration, help_heading = UNUSED)]
     pub log_flush_frequency: Option<Duration>,
@@ -257,9 +252,9 @@ impl FromStr for ControllerChoice {
     }
 }
 
-impl UnusedArgs {
+impl CloudControllerManagerArgs {
     /// Warns about flags whose absence of effect a user should know.
-    pub(crate) fn warn(&self) {
+    pub(crate) fn warn_about_unused(&self) {
         for (flag, reason) in self.without_effect() {
             tracing::warn!(flag, reason, "The flag has no effect");
         }
@@ -268,19 +263,26 @@ impl UnusedArgs {
     /// Returns the given flags that ask for something which this program does not do.
     fn without_effect(&self) -> Vec<(&'static str, &'static str)> {
         const MIGRATION: &str = "no Lease for a migration is taken: stop the other controllers first";
-        const PPROF: &str = "there is no /debug/pprof endpoint";
+        let (unused, profiling) = (&self.unused, &self.profiling);
         let given = [
-            ("enable-leader-migration", self.enable_leader_migration == Some(true), MIGRATION),
-            ("leader-migration-config", self.leader_migration_config.is_some(), MIGRATION),
+            ("enable-leader-migration", unused.enable_leader_migration == Some(true), MIGRATION),
+            ("leader-migration-config", unused.leader_migration_config.is_some(), MIGRATION),
             (
                 "webhook-secure-port",
-                self.webhook_secure_port.is_some_and(|port| port != 0),
+                unused.webhook_secure_port.is_some_and(|port| port != 0),
                 "there are no webhooks",
             ),
-            ("feature-gates", self.feature_gates.is_some(), "there are no feature gates"),
-            ("profiling", self.profiling == Some(true), PPROF),
-            ("contention-profiling", self.contention_profiling == Some(true), PPROF),
-            ("cloud-config", self.cloud_config.is_some(), "settings of the cloud come from the environment"),
+            ("feature-gates", unused.feature_gates.is_some(), "there are no feature gates"),
+            (
+                "contention-profiling",
+                profiling.contention_profiling == Some(true),
+                "there are no profiles of locks",
+            ),
+            (
+                "cloud-config",
+                unused.cloud_config.is_some(),
+                "settings of the cloud come from the environment",
+            ),
         ];
         given.into_iter().filter(|(_, is_given, _)| *is_given).map(|(flag, _, why)| (flag, why)).collect()
     }
@@ -335,7 +337,7 @@ mod tests {
                     --secure-port 0 --client-ca-file e -v 2";
         let cli = crate::args::Cli::try_parse_from(line.split_whitespace()).expect("accepted");
         let crate::args::Command::CloudControllerManager(args) = cli.command else { panic!("{line}") };
-        let named: Vec<_> = args.unused.without_effect().into_iter().map(|(flag, _)| flag).collect();
+        let named: Vec<_> = args.without_effect().into_iter().map(|(flag, _)| flag).collect();
         let expected =
             ["enable-leader-migration", "leader-migration-config", "feature-gates", "contention-profiling"];
         assert_eq!(named, expected);

@@ -12,6 +12,7 @@ use super::controllers::{
     ClusterArgs, CompatibilityArgs, LeaderArgs, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs,
     ManagerArgs,
 };
+use super::profiling::ProfilingArgs;
 use super::value::ClusterFlag;
 
 /// Returns the configuration of the machine controller.
@@ -38,7 +39,7 @@ pub(crate) fn config_of_machine_controller(args: &MachineControllerArgs) -> Valu
         machine_safety_orphan_vms_period,
         report_orphans_only: _,
     } = &args.safety;
-    let mut config = of_both(&args.clusters, &args.leader, &args.compatibility);
+    let mut config = of_both(&args.clusters, &args.leader, &args.profiling, &args.compatibility);
     config["Port"] = args.port.into();
     config["Address"] = args.server.address.to_string().into();
     config["ConcurrentNodeSyncs"] = args.concurrent_syncs.into();
@@ -65,7 +66,7 @@ pub(crate) fn config_of_machine_controller(args: &MachineControllerArgs) -> Valu
 
 /// Returns the configuration of the manager.
 pub(crate) fn config_of_manager(args: &ManagerArgs) -> Value {
-    let mut config = of_both(&args.clusters, &args.leader, &args.compatibility);
+    let mut config = of_both(&args.clusters, &args.leader, &args.profiling, &args.compatibility);
     config["Port"] = args.port.into();
     config["Address"] = args.server.address.to_string().into();
     config["ConcurrentNodeSyncs"] = args.concurrent_syncs.into();
@@ -79,13 +80,18 @@ pub(crate) fn config_of_manager(args: &ManagerArgs) -> Value {
     json!({"componentconfig": config})
 }
 
-fn of_both(clusters: &ClusterArgs, leader: &LeaderArgs, compatibility: &CompatibilityArgs) -> Value {
+fn of_both(
+    clusters: &ClusterArgs,
+    leader: &LeaderArgs,
+    profiling: &ProfilingArgs,
+    compatibility: &CompatibilityArgs,
+) -> Value {
     json!({
         "Namespace": clusters.namespace,
         "ControlKubeconfig": flag_text(&clusters.control_kubeconfig),
         "TargetKubeconfig": flag_text(&clusters.target_kubeconfig),
         "CloudProvider": compatibility.cloud_provider.as_deref().unwrap_or_default(),
-        "EnableProfiling": false,
+        "EnableProfiling": profiling.profiling,
         "EnableContentionProfiling": false,
         "ContentType": "application/json",
         "KubeAPIQPS": clusters.kube_api_qps,

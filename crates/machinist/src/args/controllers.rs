@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
+use super::profiling::ProfilingArgs;
 use super::secure::SecureArgs;
 use super::value::{self, ClusterFlag, LogFormat, ModuleLevels};
 use crate::clouds::CloudArgs;
@@ -46,6 +47,8 @@ pub(crate) struct ManagerArgs {
     pub leader: LeaderArgs,
     #[command(flatten)]
     pub log: LogArgs,
+    #[command(flatten)]
+    pub profiling: ProfilingArgs,
     #[command(flatten)]
     pub compatibility: CompatibilityArgs,
     /// Number of machines beyond replicas and surge at which the manager freezes a set, so that the
@@ -93,6 +96,8 @@ pub(crate) struct MachineControllerArgs {
     pub leader: LeaderArgs,
     #[command(flatten)]
     pub log: LogArgs,
+    #[command(flatten)]
+    pub profiling: ProfilingArgs,
     #[command(flatten)]
     pub compatibility: CompatibilityArgs,
     #[command(flatten)]
@@ -260,14 +265,6 @@ pub(crate) struct CompatibilityArgs {
     /// Ignored: the flag never had an effect
     #[arg(long, value_name = "DURATION", value_parser = value::duration, help_heading = UNUSED)]
     pub controller_start_interval: Option<Duration>,
-    /// Ignored: there is no /debug/pprof endpoint
-    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
-          value_parser = value::go_bool, help_heading = UNUSED)]
-    pub profiling: Option<bool>,
-    /// Ignored: there is no /debug/pprof endpoint
-    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
-          value_parser = value::go_bool, help_heading = UNUSED)]
-    pub contention_profiling: Option<bool>,
     /// Ignored: there are no feature gates
     #[arg(long, value_name = "NAME=BOOL,...", value_parser = value::feature_gates, help_heading = UNUSED)]
     pub feature_gates: Option<String>,

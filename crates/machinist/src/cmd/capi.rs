@@ -13,6 +13,7 @@ use machinist_instance::AccountId;
 use machinist_mailgun::{DEFAULT_BASE, Mailgun};
 use machinist_plan::capi::docker_machine;
 use machinist_plan::capi::mail::SEND_BOUND;
+use machinist_serve::Profiler;
 
 use crate::args::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, ClusterArgs, ClusterFlag};
 use crate::clouds::docker;
@@ -121,6 +122,7 @@ async fn run(
         leader: &args.leader,
         permissions: permissions::needed(provider.kinds, &args.namespace),
         metrics: None,
+        profiler: Profiler::Off,
         call_bound: Some(provider.call_bound),
         shows: Shows::default(),
     };

@@ -41,10 +41,11 @@ pub(crate) async fn run(args: &CloudControllerManagerArgs) -> anyhow::Result<Exi
         metrics,
         concurrency: args.concurrent_node_syncs.saturating_add(args.concurrent_service_syncs),
         leader: &args.leader,
+        profiler: args.profiling.profiler(),
         call_bound: Some(call_bound),
         shows: Shows::default(),
     };
-    args.unused.warn();
+    args.warn_about_unused();
     tracing::info!(cloud = args.cloud_provider.name, controllers = ?options.controllers, "Serving Nodes of a cloud");
     process
         .run(|clients, common, leadership| {

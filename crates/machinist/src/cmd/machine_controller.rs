@@ -54,6 +54,7 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         permissions: secure.as_ref().map(of_port).unwrap_or_default(),
         secure,
         metrics: None,
+        profiler: args.profiling.profiler(),
         call_bound: Some(call_bound),
         shows: Shows {
             config: config_of_machine_controller(args),

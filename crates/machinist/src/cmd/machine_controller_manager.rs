@@ -23,6 +23,7 @@ pub(crate) async fn run(args: &ManagerArgs) -> anyhow::Result<ExitCode> {
         permissions: secure.as_ref().map(of_port).unwrap_or_default(),
         secure,
         metrics: None,
+        profiler: args.profiling.profiler(),
         call_bound: None,
         shows: Shows {
             config: config_of_manager(args),

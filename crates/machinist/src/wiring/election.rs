@@ -165,6 +165,7 @@ mod tests {
             leader: &args.leader,
             permissions: Vec::new(),
             metrics: None,
+            profiler: machinist_serve::Profiler::Off,
             call_bound: Some(call_bound),
             shows: Shows::default(),
         })

@@ -14,8 +14,7 @@ use machinist_serve::{Metrics, answer_all, answer_behind, answer_with_metrics};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::request_metrics;
-use super::secure::FrontDoor;
+use super::{Port, request_metrics};
 
 /// The state of a process that connects.
 pub(crate) const API_SERVER: &str = "the API server has not answered yet";
@@ -66,10 +65,10 @@ impl Phase {
     }
 
     /// Serves requests until the future is dropped.
-    pub(super) async fn answer(&self, listener: Option<&TcpListener>, door: &FrontDoor) -> Infallible {
-        let Some(listener) = listener else { return std::future::pending().await };
+    pub(super) async fn answer(&self, port: &Port) -> Infallible {
+        let Some(listener) = &port.listener else { return std::future::pending().await };
         let phase = self.clone();
-        answer_behind(listener, door.clone(), move |path| phase.respond(path)).await
+        answer_behind(listener, port.door.clone(), port.profiler, move |path| phase.respond(path)).await
     }
 
     /// Serves only `/metrics`, until the future is dropped.

@@ -214,6 +214,8 @@ async fn leader_and_standby_show_every_metric_of_go() {
     let limit = "mcm_machine_deployment_info_spec_revision_history_limit{name=\"workers\"";
     have_values(&shows(ports[1], limit, &["} 3"]).await, MANAGER);
 
+    shows(ports[0], "mcm_workqueue_adds_total{name=\"machinesafetyapiserver\"} 0", &[]).await;
+
     // The standbys watch what these metrics show, and do nothing else.
     let standby = shows(ports[2], "mcm_machine_items_total 2", &[]).await;
     has_all(&standby, CONTROLLER);

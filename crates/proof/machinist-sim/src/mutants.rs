@@ -37,6 +37,7 @@
 //! | orphan at first sight | an orphan is deleted when the first list shows it | S2 |
 //! | hasty selection | an update in place selects all Machines at once | S27 |
 //! | forgotten volumes | a drain does not see which volumes are attached | S28 |
+//! | moved instances | every instance is taken as in the place that its class names now, and every account as that of the instance | S3 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
@@ -155,13 +156,18 @@ pub enum Mutant {
     HastySelection,
     /// A drain does not see which volumes are attached.
     ForgottenVolumes,
+    /// Every instance is taken as in the place that its class names now, and every account as the
+    /// account of the instance.
+    MovedInstances,
 }
 
 impl Mutation for Mutant {
     fn caught_by(self) -> Id {
         match self {
             Self::UidCheck => Id::S21,
-            Self::EarlyFinalizer | Self::AbsenceWithoutLag | Self::OwnershipProof => Id::S3,
+            Self::EarlyFinalizer | Self::AbsenceWithoutLag | Self::OwnershipProof | Self::MovedInstances => {
+                Id::S3
+            }
             Self::OwnWritesBarrier | Self::FreshName | Self::TwoRaises => Id::S4,
             Self::OrphanedChildren => Id::S18,
             Self::NodeByName => Id::S7,
@@ -223,12 +229,16 @@ impl Mutation for Mutant {
                 return None;
             }
             // No seed draws their scenarios.
-            Self::HastySelection | Self::ForgottenVolumes => return None,
+            Self::HastySelection | Self::ForgottenVolumes | Self::MovedInstances => return None,
         })
     }
 
     fn reverts(self) -> Option<Fix> {
-        (self == Self::ShortToken).then_some(Fix::CirclesPause)
+        match self {
+            Self::ShortToken => Some(Fix::CirclesPause),
+            Self::MovedInstances => Some(Fix::PlacesAreRecorded),
+            _ => None,
+        }
     }
 }
 
@@ -254,7 +264,9 @@ impl Mutant {
             Self::AbsenceWithoutLag => Planners { machine: absence_without_lag, ..sound },
             Self::NodeByName => Planners { machine: node_by_name, ..sound },
             Self::UnboundedRequeue => Planners { machine: unbounded_requeue, ..sound },
-            Self::OwnershipProof => Planners { machine: no_ownership_proof, ..sound },
+            Self::OwnershipProof | Self::MovedInstances => {
+                Planners { machine: no_ownership_proof, ..sound }
+            }
             Self::ReplacementLimit => Planners { replacement: no_replacement_limit, ..sound },
             Self::UnseenCordon => Planners { machine: unseen_cordon, ..sound },
             // A sound set would ask its deployment before it creates.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use machinist_core::{Answered, Call};
 use machinist_driver::{Balancers, Bootstrap, Driver};
-use machinist_instance::{Credential, Error, ErrorKind};
+use machinist_instance::{Credential, Error, ErrorKind, Place};
 use machinist_kube::ObjectKey;
 use machinist_runtime::{Ask, Fed, Opened, Remember, StillWanted, Stop};
 
@@ -23,11 +23,11 @@ pub(super) fn open(runtime: &Runtime) -> Result<Opened, Error> {
     let Some(docker) = runtime.tools.docker() else {
         return Err(Error::new(ErrorKind::Denied, "this process has no engine"));
     };
-    if let Some(opened) = runtime.accounts.opened(ENGINE, 0) {
+    if let Some(opened) = runtime.accounts.opened(ENGINE, &Place::WHOLE, 0) {
         return Ok(opened);
     }
     let (at_once, nothing) = (docker.calls_at_once, Credential::default());
-    runtime.accounts.open(&*docker.provider, at_once, ENGINE, 0, &nothing)
+    runtime.accounts.open(&*docker.provider, at_once, ENGINE, 0, (&nothing, &Place::WHOLE))
 }
 
 /// The object that a call is about, and when the call is made.

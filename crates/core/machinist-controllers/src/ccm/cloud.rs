@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use machinist_core::{Answered, Call};
 use machinist_driver::Driver;
-use machinist_instance::{AccountId, Error, ErrorKind, InstanceRef, NodeName, Sighting};
+use machinist_instance::{AccountId, Error, ErrorKind, InstanceRef, NodeName, Place, Sighting};
 use machinist_plan::ccm::account::{AccountFacts, BalancerProof, Proof};
 use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_runtime::{Ask, Opened, Remember, Stop};
@@ -40,12 +40,18 @@ pub(super) fn open(runtime: &Runtime, seen: &Seen) -> Result<Opened, Error> {
     let Some(current) = &seen.credential else {
         return Err(Error::new(ErrorKind::Denied, "the credential of the cloud was not read yet"));
     };
-    if let Some(opened) = runtime.accounts.opened(CREDENTIAL, current.version) {
+    if let Some(opened) = runtime.accounts.opened(CREDENTIAL, &Place::WHOLE, current.version) {
         return Ok(opened);
     }
     let options = &runtime.tools.options;
     let (at_once, provider) = (options.calls_at_once, &*options.provider);
-    runtime.accounts.open(provider, at_once, CREDENTIAL, current.version, &current.credential)
+    runtime.accounts.open(
+        provider,
+        at_once,
+        CREDENTIAL,
+        current.version,
+        (&current.credential, &Place::WHOLE),
+    )
 }
 
 /// Returns the state of the account for planners.

@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use machinist_core::ownership::{Others, Ownership, shows_account};
 use machinist_core::{Answers, Process};
 use machinist_driver::Provider;
-use machinist_instance::{AccountId, Instance, ProviderId, Sighting};
+use machinist_instance::{AccountId, Instance, Place, ProviderId, Sighting};
 use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, Token};
 
+use super::memory::Opener;
 use super::seen::{BY_CLASS, Seen};
 
 /// Inputs of the decision about ownership.
@@ -20,11 +21,20 @@ pub(crate) struct Asked<'a> {
     pub process: &'a Process,
 }
 
+/// Where a Machine's instance comes from.
+pub(crate) struct Origin<'a> {
+    /// The class of the Machine, if it exists.
+    pub class: Option<&'a ClassFacts>,
+    /// The place of the instance, if it is known.
+    pub place: Option<&'a Place>,
+}
+
 /// Collects the evidence whether an account is the one in which a Machine's instance was created.
 pub(crate) fn ownership(
     seen: &Seen,
+    provider: &dyn Provider,
     machine: &MachineFacts,
-    class: Option<&ClassFacts>,
+    origin: &Origin<'_>,
     account: Option<AccountId>,
     asked: &Asked<'_>,
 ) -> Ownership {
@@ -36,12 +46,13 @@ pub(crate) fn ownership(
     let mut ownership = Ownership { account, recorded, intended, ..Ownership::default() };
     let Some(today) = &ownership.account else { return ownership };
     let today = today.clone();
-    let opener = class.map(|class| class.opened_by().cloned());
+    let Origin { class, place } = *origin;
+    let opener = class.zip(place).map(|(class, place)| opener(class, place));
     seen.memory.evidence.complete(&mut ownership, opener.as_ref(), &asked.answers.made_in);
-    if let Some(class) = class
+    if let (Some(class), Some(place)) = (class, place)
         && is_compared(machine, &ownership, asked)
     {
-        let (others, oldest) = compare(seen, machine, class, &today);
+        let (others, oldest) = compare(seen, provider, machine, (class, place), &today);
         ownership.others = others;
         ownership.oldest_shown = [ownership.oldest_shown, oldest].into_iter().flatten().min();
     }
@@ -60,20 +71,35 @@ fn is_compared(machine: &MachineFacts, ownership: &Ownership, asked: &Asked<'_>)
     is_asked && !is_known
 }
 
-/// Returns the age class of the other Machines of the same Secret that record an instance, and the
-/// creation time of the oldest one with that account.
+fn opener(class: &ClassFacts, place: &Place) -> Opener {
+    (class.opened_by().cloned(), place.clone())
+}
+
+/// Returns the place of the recorded instance of a Machine.
+fn recorded_place(provider: &dyn Provider, machine: &MachineFacts, class: &ClassFacts) -> Option<Place> {
+    let recorded = provider.parse_id(machine.spec.provider_id().unwrap_or_default());
+    let of_id = recorded.ours().and_then(|id| provider.place_of(id));
+    of_id.or_else(|| machine.place()).or_else(|| provider.place(&class.provider_spec).ok())
+}
+
+/// Returns the age class of the other Machines of the same Secret and place that record an
+/// instance, and the creation time of the oldest one with that account.
 fn compare(
     seen: &Seen,
+    provider: &dyn Provider,
     machine: &MachineFacts,
-    class: &ClassFacts,
+    (class, place): (&ClassFacts, &Place),
     account: &AccountId,
 ) -> (Others, Option<Timestamp>) {
     let (mut others, mut oldest) = (Others::None, None);
     let same_secret = seen.classes.iter().filter(|(_, other)| other.facts.opened_by() == class.opened_by());
-    for (key, _) in same_secret {
+    for (key, of_secret) in same_secret {
         for (_, other) in seen.machines.by_index(BY_CLASS, &key.name) {
             let other = &other.facts;
             if other.spec.provider_id().is_none() || other.uid == machine.uid {
+                continue;
+            }
+            if recorded_place(provider, other, &of_secret.facts).as_ref() != Some(place) {
                 continue;
             }
             let is_as_old = other.created <= machine.created;
@@ -95,6 +121,8 @@ pub(crate) struct InstanceMatch<'a> {
     pub provider: &'a dyn Provider,
     /// The tag of our instances.
     pub cluster: &'a str,
+    /// The place of the account that shows the instances.
+    pub place: &'a Place,
 }
 
 impl InstanceMatch<'_> {
@@ -131,7 +159,7 @@ pub(crate) fn take_list(
     });
     let shown: Vec<Arc<MachineFacts>> = shown.cloned().collect();
     for machine in shown {
-        take_shown(seen, account, &machine);
+        take_shown(seen, account, matching.place, &machine);
     }
 }
 
@@ -148,13 +176,13 @@ pub(crate) fn take_sighting(
         && matching.provider.same_instance(&recorded, &instance.id)
         && matching.is_of(machine, instance)
     {
-        take_shown(seen, account, machine);
+        take_shown(seen, account, matching.place, machine);
     }
 }
 
-fn take_shown(seen: &mut Seen, account: &AccountId, machine: &MachineFacts) {
+fn take_shown(seen: &mut Seen, account: &AccountId, place: &Place, machine: &MachineFacts) {
     let class = seen.class_of(machine).map(|class| class.facts.clone());
-    let opener = class.as_deref().map(|class| class.opened_by().cloned());
+    let opener = class.as_deref().map(|class| opener(class, place));
     seen.memory.evidence.add(account, opener, machine.account(), machine.created);
     // For Machines with this recorded account, the record itself is the evidence.
     if machine.account().as_ref() != Some(account) {

@@ -192,9 +192,11 @@ const DEPLOYMENT_FAILED: Gauge = Gauge::new(
 
 /// Go's queue for Machines that are being deleted.
 const TERMINATION: &str = "machinetermination";
+/// Go's queue for its checks of the API servers. Here they need no queue, so nothing is ever due.
+const SERVER_CHECKS: &str = "machinesafetyapiserver";
 /// The queues of both programs that exist from the start.
 const CONTROLLER_QUEUES: &[&str] =
-    &["machine", TERMINATION, "machineclass", "secret", "node", "machinesafetyorphanvms"];
+    &["machine", TERMINATION, "machineclass", "secret", "node", "machinesafetyorphanvms", SERVER_CHECKS];
 const MANAGER_QUEUES: &[&str] = &["machineset", "machinedeployment"];
 
 const QUEUE_DEPTH: Gauge = Gauge::new("mcm_workqueue_depth", "Objects of a kind that are due now.");

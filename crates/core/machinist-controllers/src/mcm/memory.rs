@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_core::Answers;
-use machinist_instance::AccountId;
+use machinist_instance::{AccountId, Place};
 use machinist_plan::mcm::drain::{Eviction, VolumeWait};
 use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::late_adoption::LateAdoption;
@@ -20,11 +20,12 @@ use tokio::time::Instant;
 
 use machinist_runtime::LAST_WRITES;
 
-/// The evidence of all accounts, by the Secret that opens the account of a class.
-pub(crate) type Evidence = crate::evidence::Evidence<Secret>;
+/// The evidence of all accounts, by what opens the account of a Machine.
+pub(crate) type Evidence = crate::evidence::Evidence<Opener>;
 
-/// The Secret that opens an account, if a class refers to one.
-type Secret = Option<(String, String)>;
+/// The Secret that opens an account, if a class refers to one, and the place of the cloud. The
+/// instances of one Secret in two places say nothing about each other.
+pub(crate) type Opener = (Option<(String, String)>, Place);
 
 /// Maximum number of remembered Machines that ended without this process.
 const MAX_LOST_MACHINES: usize = 10_000;
@@ -213,6 +214,7 @@ impl Memory {
                 ever_ensured: answers.ever_ensured,
                 waited: answers.waited,
                 made_in: std::mem::take(&mut answers.made_in),
+                called_in: answers.called_in.take(),
                 shown_in: answers.shown_in.take(),
                 ..Answers::default()
             };

@@ -163,7 +163,8 @@ fn open(runtime: &Runtime, world: &World, class: &ObjectKey) -> Option<Opened> {
     if inputs.lacks_content() {
         return None;
     }
-    inputs.open(runtime)?.ok()
+    let place = runtime.tools.machine().provider.place(&inputs.class.provider_spec).ok()?;
+    inputs.open(runtime, Some(&place))?.ok()
 }
 
 /// The identity of calls about one orphan.

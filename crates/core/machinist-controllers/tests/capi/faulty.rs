@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider};
 use machinist_instance::{
     AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Boot, BootstrapData, BootstrapStatus,
-    Credential, Ensured, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, Progress,
+    Credential, Ensured, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, Place, Progress,
     Promises, Readiness, RecordedId, Scope, Sighting,
 };
 use machinist_standin_docker::Engine;
@@ -186,13 +186,13 @@ impl Provider for Faulty {
     fn validate(&self, spec: &Value) -> Result<(), Error> {
         self.engine.validate(spec)
     }
-    fn account(&self, credential: &Credential) -> AccountId {
-        self.engine.account(credential)
+    fn account(&self, credential: &Credential, place: &Place) -> AccountId {
+        self.engine.account(credential, place)
     }
     fn parse_id(&self, text: &str) -> RecordedId {
         self.engine.parse_id(text)
     }
-    fn open(&self, _: &AccountId, _: &Credential) -> Result<Arc<dyn Driver>, Error> {
+    fn open(&self, _: &AccountId, _: &Credential, _: &Place) -> Result<Arc<dyn Driver>, Error> {
         Ok(Arc::new(self.clone()))
     }
 }

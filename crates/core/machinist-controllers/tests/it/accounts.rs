@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machinist_instance::ProviderId;
+use machinist_instance::{Place, ProviderId};
 use machinist_plan::facts::ACCOUNT;
 
 use super::*;
@@ -46,7 +46,7 @@ async fn the_account_is_recorded_with_the_provider_id() {
     let recorded = annotations.get(ACCOUNT).expect("the account is recorded");
     let credential = Credential::new(BTreeMap::from([("token".to_owned(), b"token-of-ours".to_vec())]));
     let provider = SimProvider::in_process(world.cloud.clone());
-    assert_eq!(recorded, provider.account(&credential).as_str());
+    assert_eq!(recorded, provider.account(&credential, &Place::WHOLE).as_str());
     assert!(!serde_json::to_string(&machine).expect("json").contains("token-of-ours"));
     let calls = world.cloud.call_counts();
     assert_eq!(

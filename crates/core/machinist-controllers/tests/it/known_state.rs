@@ -5,7 +5,9 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use machinist_driver::Instances;
-use machinist_instance::{Instance, InstanceKey, InstanceRef, InstanceSpec, Promises, Scope, Sighting};
+use machinist_instance::{
+    Instance, InstanceKey, InstanceRef, InstanceSpec, Place, Promises, Scope, Sighting,
+};
 
 use super::*;
 
@@ -22,11 +24,16 @@ impl Provider for Partly {
     fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
         self.sim.validate(provider_spec)
     }
-    fn account(&self, credential: &Credential) -> AccountId {
-        self.sim.account(credential)
+    fn account(&self, credential: &Credential, place: &Place) -> AccountId {
+        self.sim.account(credential, place)
     }
-    fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
-        let driver = self.sim.open(account, credential)?;
+    fn open(
+        &self,
+        account: &AccountId,
+        credential: &Credential,
+        place: &Place,
+    ) -> Result<Arc<dyn Driver>, Error> {
+        let driver = self.sim.open(account, credential, place)?;
         Ok(Arc::new(PartlyMade { driver, seen: self.seen.clone() }))
     }
 }

@@ -56,7 +56,7 @@ use machinist_controllers::mcm::{
 use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver::{Driver, Provider};
 use machinist_driver_sim::SimProvider;
-use machinist_instance::{AccountId, Credential, Error, ErrorKind, NodeName, UserData};
+use machinist_instance::{AccountId, Credential, Error, ErrorKind, NodeName, Place, UserData};
 use machinist_kube::{ClientOptions, ObjectKey, SharedClock, TokioClock, layer_client};
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::{machine, machine_deployment};
@@ -408,15 +408,20 @@ impl Provider for Locked {
         self.0.validate(provider_spec)
     }
 
-    fn account(&self, credential: &Credential) -> AccountId {
-        self.0.account(credential)
+    fn account(&self, credential: &Credential, place: &Place) -> AccountId {
+        self.0.account(credential, place)
     }
 
-    fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
+    fn open(
+        &self,
+        account: &AccountId,
+        credential: &Credential,
+        place: &Place,
+    ) -> Result<Arc<dyn Driver>, Error> {
         if credential.text("token").is_none() {
             return Err(Error::new(ErrorKind::Denied, "token: expected text"));
         }
-        self.0.open(account, credential)
+        self.0.open(account, credential, place)
     }
 }
 
@@ -525,12 +530,17 @@ impl Provider for Buggy {
         self.0.validate(provider_spec)
     }
 
-    fn account(&self, credential: &Credential) -> AccountId {
-        self.0.account(credential)
+    fn account(&self, credential: &Credential, place: &Place) -> AccountId {
+        self.0.account(credential, place)
     }
 
-    fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
-        self.0.open(account, credential)
+    fn open(
+        &self,
+        account: &AccountId,
+        credential: &Credential,
+        place: &Place,
+    ) -> Result<Arc<dyn Driver>, Error> {
+        self.0.open(account, credential, place)
     }
 }
 

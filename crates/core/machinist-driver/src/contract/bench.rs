@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use machinist_instance::{
-    BalancerKey, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Promises,
-    Sighting, UserData,
+    BalancerKey, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Place,
+    Promises, Sighting, UserData,
 };
 
 use super::{Ending, Hook, Played, Subject, Trouble};
@@ -36,7 +36,7 @@ impl<'a> Bench<'a> {
         let (account, credential) = subject.account();
         let driver = subject
             .provider()
-            .open(&account, &credential)
+            .open(&account, &credential, &Place::WHOLE)
             .map_err(|error| Ending::Fail(format!("cannot open the account: {error}")))?;
         Ok(Self {
             subject,

@@ -17,6 +17,7 @@ mod deletion;
 mod identity;
 mod initialization;
 mod ownership;
+mod places;
 mod reading;
 mod refusals;
 mod routing;
@@ -50,6 +51,12 @@ pub trait Subject: Send + Sync {
 
     /// A valid provider spec of the smallest and cheapest instance.
     fn provider_spec(&self) -> Value;
+
+    /// A valid provider spec of an instance in another place of the cloud; `None` if the cloud has
+    /// one place only.
+    fn elsewhere(&self) -> Option<Value> {
+        None
+    }
 
     /// A provider spec whose instances need an initialization; `None` if the cloud has no such
     /// instances.
@@ -253,6 +260,7 @@ pub async fn run(subject: &dyn Subject) -> Report {
         reading::CASES,
         deletion::CASES,
         ownership::CASES,
+        places::CASES,
         unknown_outcomes::CASES,
         refusals::CASES,
         balancing::CASES,

@@ -1,6 +1,6 @@
 //! Rules for ownership: the key, the cluster and the account of an instance.
 
-use machinist_instance::{ErrorKind, InstanceRef, InstanceSpec, KeyTag, Scope, Sighting};
+use machinist_instance::{ErrorKind, InstanceRef, InstanceSpec, KeyTag, Place, Scope, Sighting};
 
 use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
 use super::{Ending, Played, cases};
@@ -82,10 +82,10 @@ async fn rekey_refuses_the_instance_of_a_third_key(bench: &Bench<'_>) -> Played 
 async fn account_names_are_stable_and_unique(bench: &Bench<'_>) -> Played {
     let provider = bench.subject.provider();
     let (account, credential) = bench.subject.account();
-    check(provider.account(&credential) == account, || {
+    check(provider.account(&credential, &Place::WHOLE) == account, || {
         "account: expected the same name for the same credential".to_owned()
     })?;
-    let other = provider.account(&another(bench)?);
+    let other = provider.account(&another(bench)?, &Place::WHOLE);
     check(other != account, || format!("account: two accounts have the name {account}"))
 }
 
@@ -93,7 +93,7 @@ async fn another_account_cannot_see_the_instance(bench: &Bench<'_>) -> Played {
     let credential = another(bench)?;
     let provider = bench.subject.provider();
     let other = provider
-        .open(&provider.account(&credential), &credential)
+        .open(&provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
         .map_err(|error| Ending::Fail(format!("cannot open the other account: {error}")))?;
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;

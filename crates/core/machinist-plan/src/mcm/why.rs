@@ -40,6 +40,15 @@ pub enum McmReason {
         /// Name of the class.
         class: String,
     },
+    /// The class names another place of the cloud than the one in which the creation began.
+    ClassMoved {
+        /// Name of the class.
+        class: String,
+        /// The place in which the creation began.
+        began: String,
+        /// The place that the class names now.
+        now: String,
+    },
     /// The class has no finalizer yet, so it might be deleted before its instances. The machine
     /// controller adds the finalizer.
     ClassUnheld {
@@ -543,6 +552,10 @@ impl fmt::Display for McmReason {
             Self::ClassDeleting { class } => {
                 write!(f, "MachineClass {class} is being deleted: no new instances are created from it")
             }
+            Self::ClassMoved { class, began, now } => write!(
+                f,
+                "MachineClass {class} names {now} now, and the creation of this instance began in {began}"
+            ),
             Self::ClassUnheld { class } => {
                 write!(
                     f,

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use machinist_driver::{Driver, Provider as _};
 use machinist_driver_docker::{DockerOptions, DockerProvider, Privileges};
-use machinist_instance::{Credential, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, UserData};
+use machinist_instance::{
+    Credential, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Place, UserData,
+};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
@@ -61,7 +63,7 @@ impl Engine {
     pub(crate) fn driver(&self) -> Arc<dyn Driver> {
         let credential = Credential::default();
         self.provider
-            .open(&self.provider.account(&credential), &credential)
+            .open(&self.provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
             .expect("a socket needs no credential")
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use machinist_driver::{Driver, Provider as _};
 use machinist_instance::{
     BalancerDeletion, BalancerKey, BalancerRef, BootstrapData, BootstrapFormat, Credential, ErrorKind,
-    InstanceKey, InstanceRef, NativeId, ProviderId, Readiness, Sighting, UserData,
+    InstanceKey, InstanceRef, NativeId, Place, ProviderId, Readiness, Sighting, UserData,
 };
 use serde_json::{Value, json};
 
@@ -14,7 +14,9 @@ use crate::memory::Memory;
 
 fn driver(engine: &Memory) -> Arc<dyn Driver> {
     let (process, credential) = (engine.process(), Credential::default());
-    process.open(&process.account(&credential), &credential).expect("a socket needs no credential")
+    process
+        .open(&process.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
+        .expect("a socket needs no credential")
 }
 
 fn which(container: &str, native_id: Option<&str>, cluster: &str) -> InstanceRef {

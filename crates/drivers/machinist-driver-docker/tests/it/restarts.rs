@@ -8,7 +8,7 @@ use machinist_driver::{Driver, Provider as _};
 use machinist_driver_docker::{DockerProvider, EngineNews};
 use machinist_instance::{
     BalancerKey, BalancerSpec, Credential, Ingress, InstanceKey, InstanceSpec, Listener, NameClaim, NodeName,
-    Scope, TransportProtocol, UserData,
+    Place, Scope, TransportProtocol, UserData,
 };
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -21,7 +21,9 @@ const SOON: Duration = Duration::from_secs(60);
 
 fn open(provider: &DockerProvider) -> Arc<dyn Driver> {
     let credential = Credential::default();
-    provider.open(&provider.account(&credential), &credential).expect("a socket needs no credential")
+    provider
+        .open(&provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
+        .expect("a socket needs no credential")
 }
 
 fn machine(name: &str) -> InstanceSpec {

@@ -7,7 +7,7 @@ use machinist_driver::{Driver, Provider as _};
 use machinist_driver_docker::{DockerOptions, DockerProvider};
 use machinist_instance::{
     AccountId, BalancerKey, BalancerSpec, Credential, ErrorKind, Ingress, InstanceKey, InstanceRef,
-    InstanceSpec, Listener, NativeId, NodeName, Power, ProviderId, Scope, Sighting, TransportProtocol,
+    InstanceSpec, Listener, NativeId, NodeName, Place, Power, ProviderId, Scope, Sighting, TransportProtocol,
     UserData,
 };
 use serde_json::json;
@@ -74,7 +74,9 @@ impl Scripted {
 
     async fn driver(&self) -> Arc<dyn Driver> {
         let (provider, credential) = (self.provider().await, Credential::default());
-        provider.open(&provider.account(&credential), &credential).expect("opened")
+        provider
+            .open(&provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
+            .expect("opened")
     }
 }
 
@@ -203,7 +205,8 @@ async fn a_page_of_a_proxy_proves_no_absence() {
 #[tokio::test]
 async fn an_engine_at_the_same_address_proves_no_absence() {
     let engine = Scripted::start(|_| missing()).await;
-    let account = |provider: &DockerProvider| -> AccountId { provider.account(&Credential::default()) };
+    let account =
+        |provider: &DockerProvider| -> AccountId { provider.account(&Credential::default(), &Place::WHOLE) };
     let first = account(&engine.provider().await);
     let driver = engine.driver().await;
     assert_eq!(driver.instances().find(&recorded()).await, Ok(Sighting::Absent));

@@ -8,8 +8,8 @@ use std::time::Duration;
 use machinist_driver::{Balancers, Bootstrap, Driver, Provider as _};
 use machinist_instance::{
     BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, BootstrapData, BootstrapFormat, BootstrapState,
-    Credential, Error, ErrorKind, InstanceKey, InstanceRef, InstanceSpec, Listener, NodeName, Progress,
-    Readiness, Sighting, TransportProtocol, UserData,
+    Credential, Error, ErrorKind, InstanceKey, InstanceRef, InstanceSpec, Listener, NodeName, Place,
+    Progress, Readiness, Sighting, TransportProtocol, UserData,
 };
 use serde_json::json;
 
@@ -99,8 +99,9 @@ fn not_yet() -> Error {
 async fn live(engine: &Memory, what: &str, part: impl AsyncFn(&dyn Driver) -> Result<(), Error>) {
     for _ in 0..MAX_ATTEMPTS {
         let (process, credential) = (engine.process(), Credential::default());
-        let driver: Arc<dyn Driver> =
-            process.open(&process.account(&credential), &credential).expect("a socket needs no credential");
+        let driver: Arc<dyn Driver> = process
+            .open(&process.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
+            .expect("a socket needs no credential");
         let ended = tokio::select! {
             biased;
             () = engine.died() => None,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use machinist_cloud_sim::Clock;
 use machinist_driver::{Driver, Provider as _};
 use machinist_driver_hcloud::{BalancerDefaults, Endpoint, HcloudOptions, HcloudProvider, Http};
-use machinist_instance::{AccountId, Credential, InstanceKey, InstanceSpec, NodeName, UserData};
+use machinist_instance::{AccountId, Credential, InstanceKey, InstanceSpec, NodeName, Place, UserData};
 use machinist_standin_hcloud::{Access, HcloudServer, Network, NewServer, Settings, Standin, Subnet};
 use serde_json::json;
 
@@ -73,13 +73,13 @@ impl Cloud {
 
     pub(crate) fn account(&self) -> (AccountId, Credential) {
         let credential = credential(TOKEN);
-        (self.provider.account(&credential), credential)
+        (self.provider.account(&credential, &Place::WHOLE), credential)
     }
 
     /// A new driver of the account, without memory of earlier calls.
     pub(crate) fn driver(&self) -> Arc<dyn Driver> {
         let (account, credential) = self.account();
-        self.provider.open(&account, &credential).expect("a token")
+        self.provider.open(&account, &credential, &Place::WHOLE).expect("a token")
     }
 
     /// Creates a server that is attached to the network, as another program would.

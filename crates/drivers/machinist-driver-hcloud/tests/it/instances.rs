@@ -5,7 +5,8 @@ use std::sync::Arc;
 use machinist_driver::{Driver, Provider as _};
 use machinist_driver_hcloud::{AddressFamily, HcloudOptions};
 use machinist_instance::{
-    AddressKind, Credential, Error, ErrorKind, InstanceRef, NodeName, Power, ProviderId, Scope, Sighting,
+    AddressKind, Credential, Error, ErrorKind, InstanceRef, NodeName, Place, Power, ProviderId, Scope,
+    Sighting,
 };
 use machinist_standin_hcloud::{Fault, FaultRule, Network, ServerStatus};
 use tokio::time::Instant;
@@ -193,7 +194,10 @@ fn a_credential_needs_a_token_that_fits_a_header() {
     let cloud = Cloud::instant();
     let open = |entry: &str, token: &str| {
         let credential = Credential::new([(entry.to_owned(), token.as_bytes().to_vec())].into());
-        cloud.provider.open(&cloud.provider.account(&credential), &credential).map(drop)
+        cloud
+            .provider
+            .open(&cloud.provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
+            .map(drop)
     };
     assert_eq!(open("token", "secret\n"), Ok(()));
     assert_eq!(open("hcloudToken", "secret"), Ok(()));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use machinist_driver::Provider as _;
 use machinist_driver_hcloud::{CallLabels, HcloudOptions, HcloudProvider, Http, NoAnswer, Transport};
-use machinist_instance::{ErrorKind, Scope};
+use machinist_instance::{ErrorKind, Place, Scope};
 use machinist_standin_hcloud::{Fault, FaultRule, NewServer, Settings, Standin};
 
 use crate::cloud::{Cloud, PROJECT, TOKEN, options, settings};
@@ -95,7 +95,7 @@ async fn a_list_misses_no_server_when_one_replaces_another() {
         let options = HcloudOptions { network: None, ..options() };
         let provider = HcloudProvider::over(Arc::new(swap), options).with_clock(move || clock.now());
         let (account, credential) = cloud.account();
-        let driver = provider.open(&account, &credential).expect("a token");
+        let driver = provider.open(&account, &credential, &Place::WHOLE).expect("a token");
         let listed = driver.instances().list(&Scope::Visible).await.expect("a list");
         for id in before.iter().filter(|id| **id != deleted) {
             let id = format!("hcloud://{id}");

@@ -7,7 +7,7 @@ use machinist_cloud_sim::Clock;
 use machinist_driver::Provider as _;
 use machinist_driver::contract::{Report, run};
 use machinist_driver_sim::{PROMISES, SimProvider};
-use machinist_instance::{Credential, Scope};
+use machinist_instance::{Credential, Place, Scope};
 
 use crate::pipe;
 use crate::subject::{SimSubject, cloud};
@@ -33,7 +33,9 @@ async fn the_driver_measures_the_clouds_clock_over_http() {
     let endpoint = pipe::endpoint(cloud.clone()).compared_with(Clock::starting_at(ours));
     let provider = SimProvider::over(Arc::new(endpoint), PROMISES);
     let credential = Credential::default();
-    let driver = provider.open(&provider.account(&credential), &credential).expect("no call is made");
+    let driver = provider
+        .open(&provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
+        .expect("no call is made");
     assert_eq!(driver.clock_skew(), None, "no answer has been received yet");
     driver.instances().list(&Scope::Visible).await.expect("listed");
     let skew = driver.clock_skew().expect("an answer has a date").as_secs_f64();

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use machinist_cloud_sim::{Cloud, CloudRefusal, Code, NoAnswer, Reply, Request};
+use machinist_cloud_sim::{Caller, Cloud, CloudRefusal, Code, NoAnswer, Reply, Request};
 use machinist_driver::contract::run;
 use machinist_driver::{Driver, Provider};
 use machinist_driver_sim::{PROMISES, SimProvider, Transport};
-use machinist_instance::{AccountId, Credential, Error, InstanceKey, ProviderId, RecordedId};
+use machinist_instance::{AccountId, Credential, Error, InstanceKey, Place, ProviderId, RecordedId};
 use serde_json::Value;
 
 use crate::subject::{SimSubject, TOKEN, cloud};
@@ -41,7 +41,7 @@ impl Transport for Mutant {
 
     async fn call(
         &self,
-        token: Option<&str>,
+        caller: Caller<'_>,
         request: Request,
     ) -> Result<Result<Reply, CloudRefusal>, NoAnswer> {
         let (cloud, mut request) = (&self.cloud, request);
@@ -53,9 +53,9 @@ impl Transport for Mutant {
                     create.name = machinist_instance::NodeName::new(format!("{}-{call}", create.name))
                         .expect("not empty");
                 }
-                cloud.call(token, request).await
+                cloud.call(caller, request).await
             }
-            Mutation::ListStopsEarly => Ok(match cloud.call(token, request).await? {
+            Mutation::ListStopsEarly => Ok(match cloud.call(caller, request).await? {
                 Ok(Reply::Instances(all)) => Ok(Reply::Instances(all.into_iter().take(3).collect())),
                 other => other,
             }),
@@ -71,26 +71,26 @@ impl Transport for Mutant {
                         .and_then(|entry| entry.key.clone());
                     delete.owner = found.unwrap_or_else(|| delete.owner.clone());
                 }
-                cloud.call(token, request).await
+                cloud.call(caller, request).await
             }
             Mutation::LostMeansNotSent => {
-                cloud.call(token, request).await.map_err(|_| NoAnswer::NotSent(String::new()))
+                cloud.call(caller, request).await.map_err(|_| NoAnswer::NotSent(String::new()))
             }
-            Mutation::ErrorAfterEffectMeansNoEffect => cloud.call(token, request).await.map(|answer| {
+            Mutation::ErrorAfterEffectMeansNoEffect => cloud.call(caller, request).await.map(|answer| {
                 answer.map_err(|refusal| recode(refusal, Code::InternalError, Code::ServiceUnavailable))
             }),
-            Mutation::QuotaIsAnOutage => cloud.call(token, request).await.map(|answer| {
+            Mutation::QuotaIsAnOutage => cloud.call(caller, request).await.map(|answer| {
                 answer.map_err(|refusal| recode(refusal, Code::QuotaExceeded, Code::ServiceUnavailable))
             }),
             Mutation::NothingIsEverFoundByName => {
                 if let Request::Find(which) = &mut request {
                     which.name = None;
                 }
-                cloud.call(token, request).await
+                cloud.call(caller, request).await
             }
             Mutation::DeniedMeansAbsent => {
                 let finds = matches!(request, Request::Find(_));
-                Ok(match cloud.call(token, request).await? {
+                Ok(match cloud.call(caller, request).await? {
                     Err(refusal) if finds && refusal.code == Code::Unauthorized => Ok(Reply::Found(None)),
                     other => other,
                 })
@@ -100,9 +100,9 @@ impl Transport for Mutant {
                     let found = cloud.ledger().alive().find(|entry| entry.id == *id).cloned();
                     *from = found.and_then(|entry| entry.key).unwrap_or_else(|| from.clone());
                 }
-                cloud.call(token, request).await
+                cloud.call(caller, request).await
             }
-            Mutation::OneAccountForAll => cloud.call(Some(TOKEN), request).await,
+            Mutation::OneAccountForAll => cloud.call(Caller { token: Some(TOKEN), ..caller }, request).await,
         }
     }
 }
@@ -135,8 +135,8 @@ impl Provider for Misreader {
         self.provider.validate(provider_spec)
     }
 
-    fn account(&self, credential: &Credential) -> AccountId {
-        self.provider.account(credential)
+    fn account(&self, credential: &Credential, place: &Place) -> AccountId {
+        self.provider.account(credential, place)
     }
 
     fn parse_id(&self, text: &str) -> RecordedId {
@@ -161,8 +161,13 @@ impl Provider for Misreader {
         }
     }
 
-    fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
-        self.provider.open(account, credential)
+    fn open(
+        &self,
+        account: &AccountId,
+        credential: &Credential,
+        place: &Place,
+    ) -> Result<Arc<dyn Driver>, Error> {
+        self.provider.open(account, credential, place)
     }
 }
 

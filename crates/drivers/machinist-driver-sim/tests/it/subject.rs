@@ -9,7 +9,9 @@ use machinist_cloud_sim::{Clock, Cloud, Code, Fault, FaultRule, Foreigner, Opera
 use machinist_driver::Provider;
 use machinist_driver::contract::{DriverVerb, Hook, Subject, Trouble};
 use machinist_driver_sim::CSI_DRIVER;
-use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, ProviderId, UserData, VolumeSource};
+use machinist_instance::{
+    AccountId, Credential, InstanceKey, NodeName, Place, ProviderId, UserData, VolumeSource,
+};
 use serde_json::{Value, json};
 
 pub(crate) const TOKEN: &str = "secret-of-the-account";
@@ -51,7 +53,7 @@ impl Subject for SimSubject {
     fn account(&self) -> (AccountId, Credential) {
         let data = BTreeMap::from([("token".to_owned(), TOKEN.as_bytes().to_vec())]);
         let credential = Credential::new(data);
-        (self.provider.account(&credential), credential)
+        (self.provider.account(&credential, &Place::WHOLE), credential)
     }
 
     fn another_account(&self) -> Option<Credential> {
@@ -61,6 +63,10 @@ impl Subject for SimSubject {
 
     fn provider_spec(&self) -> Value {
         json!({"size": "m5.large", "zone": "sim-1b"})
+    }
+
+    fn elsewhere(&self) -> Option<Value> {
+        Some(json!({"instanceType": "m5.large", "region": "sim-2"}))
     }
 
     fn uninitialized_spec(&self) -> Option<Value> {

@@ -10,7 +10,7 @@ use machinist_cloud_sim::{Clock, Cloud, Fault, FaultRule, Operation, Settings};
 use machinist_driver::{Driver, Provider as _};
 use machinist_driver_sim::{Endpoint, SimProvider};
 use machinist_instance::{
-    Credential, ErrorKind, InstanceKey, InstanceRef, InstanceSpec, NodeName, Scope, UserData,
+    Credential, ErrorKind, InstanceKey, InstanceRef, InstanceSpec, NodeName, Place, Scope, UserData,
 };
 use serde_json::json;
 
@@ -30,7 +30,9 @@ fn spec(name: &str) -> InstanceSpec {
 fn open(url: &str) -> Arc<dyn Driver> {
     let provider = SimProvider::at(Endpoint::parse(url).expect("an endpoint"));
     let credential = Credential::default();
-    provider.open(&provider.account(&credential), &credential).expect("no call is made")
+    provider
+        .open(&provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
+        .expect("no call is made")
 }
 
 #[tokio::test]

@@ -27,6 +27,9 @@ pub use machinist_serve::{ListenError, LoopbackServer, serve_connection};
 
 use crate::{Cloud, NoAnswer};
 
+/// The header with the region whose endpoint is called; empty for the default region.
+pub const REGION: &str = "x-sim-region";
+
 pub(crate) type Body = BoxBody<Bytes, Infallible>;
 
 impl machinist_serve::LoopbackApi for Cloud {

@@ -15,7 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Body;
-use crate::{Cloud, CloudRefusal, Code, FaultRule, Following, LedgerCommit, NoAnswer, Request, RuleId};
+use super::REGION;
+use crate::{
+    Caller, Cloud, CloudRefusal, Code, FaultRule, Following, LedgerCommit, NoAnswer, Request, RuleId,
+};
 
 /// In every cloud, user data has at most a few tens of kilobytes.
 const MAX_REQUEST_BYTES: usize = 4 * 1024 * 1024;
@@ -54,14 +57,15 @@ async fn respond(cloud: &Cloud, parts: &Parts, body: &[u8]) -> Result<Response<B
             .get(header::AUTHORIZATION)
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("Bearer "));
-        return call(cloud, token, operation, body).await;
+        let region = parts.headers.get(REGION).and_then(|value| value.to_str().ok());
+        return call(cloud, Caller { token, region }, operation, body).await;
     }
     Ok(admin(cloud, &parts.method, path, body).unwrap_or_else(|refusal| refused(&refusal)))
 }
 
 async fn call(
     cloud: &Cloud,
-    token: Option<&str>,
+    caller: Caller<'_>,
     operation: &str,
     body: &[u8],
 ) -> Result<Response<Body>, NoAnswer> {
@@ -70,7 +74,7 @@ async fn call(
         serde_json::from_value::<Request>(tagged).map_err(|error| invalid(error.to_string()))
     });
     Ok(match request {
-        Ok(request) => match cloud.call(token, request).await? {
+        Ok(request) => match cloud.call(caller, request).await? {
             Ok(reply) => answered(&reply),
             Err(refusal) => refused(&refusal),
         },

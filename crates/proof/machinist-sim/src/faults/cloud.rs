@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use machinist_cloud_sim::{
-    Cloud, CloudRefusal, Code, Fault as CloudFault, IncomingCall, NoAnswer, Operation, Reply, Request,
-    Schedule,
+    Caller, Cloud, CloudRefusal, Code, Fault as CloudFault, IncomingCall, NoAnswer, Operation, Reply,
+    Request, Schedule,
 };
 use machinist_driver_sim::Transport;
 
@@ -37,7 +37,7 @@ impl Transport for CloudWire {
 
     async fn call(
         &self,
-        token: Option<&str>,
+        caller: Caller<'_>,
         request: Request,
     ) -> Result<Result<Reply, CloudRefusal>, NoAnswer> {
         let (process, operation, which) = (self.life.process, request.operation(), request.which());
@@ -57,7 +57,7 @@ impl Transport for CloudWire {
             }
             Some(Unreachable::Lost) => return Err(NoAnswer::Lost("connection reset by peer".to_owned())),
         }
-        let answer = self.cloud.call(token, request).await;
+        let answer = self.cloud.call(caller, request).await;
         self.lab.points.after(point);
         self.lab.may_die(&self.life).await;
         answer

@@ -1,4 +1,5 @@
-//! Scenarios with replaced credentials, and with objects that are restored from a backup.
+//! Scenarios with replaced credentials, with a class that is moved to another region, and with
+//! objects that are restored from a backup.
 
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ const TOKEN: &str = "token-of-the-project";
 const RENEWED: &str = "renewed-token-of-the-project";
 /// Token of another project.
 const OTHER: &str = "token-of-another-project";
+
+/// A region besides the default one.
+const ELSEWHERE: &str = "sim-2";
 
 /// Longer than a Machine waits for a second look, and longer than a second list of the account
 /// takes.
@@ -71,6 +75,22 @@ pub async fn renewed_token(world: &dyn MachineWorld) -> Outcome {
     world.until("the dead instance to be replaced", replaced).await?;
     user.scale_workers(2).await?;
     world.until("2 workers", |view| settled(view, 2)).await?;
+    Ok(())
+}
+
+/// The class is moved to another region while instances exist there and others are being created.
+/// An instance belongs to the region in which its creation began: none is doubled, and each is
+/// deleted with its Machine.
+pub async fn moved_class(world: &dyn MachineWorld) -> Outcome {
+    let user = start_with(world, 3).await?;
+    world.begin("the user scales from 3 to 6, moves the class to another region, and scales to 2");
+    user.scale_workers(6).await?;
+    user.set_region(Some(ELSEWHERE)).await?;
+    world.until("6 workers", |view| settled(view, 6)).await?;
+    user.scale_workers(2).await?;
+    world.until("2 workers", |view| settled(view, 2)).await?;
+    user.delete_workers().await?;
+    world.until("all objects to be deleted", |view| view.is_empty()).await?;
     Ok(())
 }
 

@@ -75,6 +75,13 @@ impl<'w> User<'w> {
         Ok(())
     }
 
+    /// Sets the region of the class of the workers, or removes it.
+    pub async fn set_region(self, region: Option<&str>) -> Outcome {
+        let patch = Patch::Merge(json!({"providerSpec": {"region": region}}));
+        self.classes().patch("c", &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     /// Deletes all Machines, sets and deployments despite their finalizers, as the loss of their
     /// server would.
     pub async fn erase_machine_objects(self) -> Outcome {

@@ -28,6 +28,7 @@ const TRAPS: &[Trap<Mutant>] = &[
     Trap { mutant: Mutant::OrphanAtFirstSight, scenario: "orphans", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::HastySelection, scenario: "in-place", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::ForgottenVolumes, scenario: "volumes", faults: &[(P8, 40)] },
+    Trap { mutant: Mutant::MovedInstances, scenario: "moved-class", faults: &[(P8, 40)] },
 ];
 
 #[test]

@@ -7,10 +7,10 @@ use machinist_api::MachinePriority;
 use machinist_api::constants::{annotations, finalizers, labels};
 use machinist_core::Call;
 use machinist_core::orphan::NAMESPACE_TAG;
-use machinist_instance::InstanceSpec;
+use machinist_instance::{InstanceSpec, Place};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
-use machinist_plan::facts::{ACCOUNT, EARLIER_CALLS_SINCE};
+use machinist_plan::facts::{ACCOUNT, EARLIER_CALLS_SINCE, PLACE};
 use machinist_plan::mcm::facts::{
     AttachmentFacts, DELETION_HELD, MachineFacts, NodeFacts, Token, TokenFacts,
 };
@@ -66,7 +66,7 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
                 .remove_finalizer(machine.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
             write.patch::<MachineFacts>(patch).await
         }
-        Action::Record { node, provider_id, account, priority } => {
+        Action::Record { node, provider_id, account, place, priority } => {
             let mut patch = GuardedPatch::new(&machine.uid);
             if let Some(node) = node {
                 patch = patch.set_label(machine.labels.as_ref(), labels::NODE, node.as_str());
@@ -76,6 +76,11 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
                 .add(&["spec", "providerID"], Value::from(provider_id.as_str()));
             if let Some(account) = account {
                 patch = patch.set_annotation(machine.annotations.as_ref(), ACCOUNT, account.as_str());
+            }
+            let is_in_id = runtime.tools.machine().provider.place_of(&provider_id).is_some();
+            let place = place.filter(|place| !is_in_id && *place != Place::WHOLE);
+            if let Some(place) = place.filter(|place| machine.place().as_ref() != Some(place)) {
+                patch = patch.set_annotation(machine.annotations.as_ref(), PLACE, place.as_str());
             }
             write.patch::<MachineFacts>(with_priority(patch, machine, priority)).await
         }
@@ -139,9 +144,9 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             let charged = [own_key[0].clone(), replacement];
             Write { charged: &charged, ..write }.delete::<MachineFacts>(&machine.uid).await
         }
-        Action::CreateToken { id, expires, account } => {
+        Action::CreateToken { id, expires, account, place } => {
             namespace::know(runtime).await?;
-            token::create(runtime, &own_key, machine, &id, expires, account.as_ref()).await
+            token::create(runtime, &own_key, machine, &id, expires, (account.as_ref(), place.as_ref())).await
         }
         Action::DeleteToken(token) => {
             let key = token::secret_key(&token.id);
@@ -267,7 +272,7 @@ fn asking_with<'a>(
     s: &'a Snapshot,
     made_from: &observe::ClassInputs<'_>,
 ) -> Result<instance::Asking<'a>, Stop> {
-    let opened = made_from.open(runtime).ok_or(CLASS_OR_SECRET_GONE)?;
+    let opened = made_from.open(runtime, s.place.place()).ok_or(CLASS_OR_SECRET_GONE)?;
     let id = s.identity.recorded.ours().cloned();
     Ok(instance::Asking { runtime, machine: &s.machine, id, inputs: s.inputs, opened })
 }
@@ -291,6 +296,10 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
         if made_from.lacks_content() {
             // The content of a Secret is forgotten while no class refers to it.
             return Err(CLASS_OR_SECRET_GONE);
+        }
+        // The class was read again. A user may have moved it meanwhile.
+        if options.provider.place(&made_from.class.provider_spec).ok() != s.place.of_class {
+            return Err(Stop::NotNow("the class has changed"));
         }
         let asking = asking_with(runtime, s, &made_from)?;
         let (_, template) = made_from.merged().ok_or(CLASS_OR_SECRET_GONE)?;

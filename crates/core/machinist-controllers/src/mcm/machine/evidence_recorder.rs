@@ -5,7 +5,7 @@ use crate::mcm::contract::Runtime;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use machinist_instance::{Error, Instance, Sighting};
+use machinist_instance::{Error, Instance, Place, Sighting};
 use machinist_kube::recorder::EventType;
 use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::machine::CREATE_FAILED;
@@ -24,12 +24,16 @@ pub(super) struct EvidenceRecorder {
     machine: MachineFacts,
     /// Absent if the account cannot be opened; no call is made in this case.
     account: Option<Arc<Account>>,
+    /// The place in which the account was opened.
+    place: Place,
 }
 
 impl EvidenceRecorder {
     pub(super) fn of(asking: &Asking<'_>) -> Self {
-        let account = asking.opened.as_ref().ok().map(|opened| opened.account.clone());
-        Self { runtime: asking.runtime.clone(), machine: asking.machine.clone(), account }
+        let opened = asking.opened.as_ref().ok();
+        let place = opened.map(|opened| opened.place.clone()).unwrap_or_default();
+        let account = opened.map(|opened| opened.account.clone());
+        Self { runtime: asking.runtime.clone(), machine: asking.machine.clone(), account, place }
     }
 
     /// Records that an instance may be created from now on. Returns where it may have been created
@@ -42,6 +46,7 @@ impl EvidenceRecorder {
         let before = answers.made_in.clone();
         if let Some(account) = &self.account {
             answers.made_in = before.and(account.id());
+            answers.called_in.get_or_insert_with(|| self.place.clone());
         }
         before
     }
@@ -54,6 +59,9 @@ impl EvidenceRecorder {
         let made_nothing = matches!(answer, Err(error) if !error.kind.may_have_effect());
         let mut world = self.runtime.lock();
         if made_nothing && let Some(answers) = world.seen.memory.answers.get_mut(&self.machine.uid) {
+            if before == MadeIn::Nowhere {
+                answers.called_in = None;
+            }
             answers.made_in = before;
         }
     }
@@ -83,7 +91,7 @@ impl EvidenceRecorder {
 
     fn matching(&self) -> InstanceMatch<'_> {
         let options = self.runtime.tools.machine();
-        InstanceMatch { provider: &*options.provider, cluster: &options.cluster }
+        InstanceMatch { provider: &*options.provider, cluster: &options.cluster, place: &self.place }
     }
 
     /// Returns whether the account may be listed now.

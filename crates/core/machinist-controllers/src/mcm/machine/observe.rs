@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use machinist_api::Phase;
 use machinist_core::instance::{Listed, Shared};
+use machinist_core::reverted::{Fix, is_reverted};
 use machinist_core::{Answers, Call, Known};
-use machinist_instance::{Credential, Error, ProviderId};
+use machinist_instance::{Credential, Error, Place, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::{Eviction, NodeVolumes};
-use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
-use machinist_plan::mcm::machine::{MachineIdentity, OtherNode, SecretNeed, Snapshot};
+use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts, Token};
+use machinist_plan::mcm::machine::{MachineIdentity, OtherNode, PlaceFacts, SecretNeed, Snapshot};
 use machinist_plan::mcm::{Reads, TargetSilence, TokenUse};
 use machinist_runtime::{Account, Opened, fingerprint};
 use tokio::time::Instant;
@@ -57,11 +58,13 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     let to_be_made = class.filter(|_| machine.provider_id.is_none());
     let class_error = to_be_made.and_then(|class| class_error(runtime, class));
     let identity = identity(runtime, seen, &machine, node.map(|node| &*node.facts));
-    let opened = made_from.as_ref().and_then(|made_from| made_from.open(runtime)).and_then(Result::ok);
+    let token = token(seen, &machine);
+    let place = place(runtime, &machine, class.map(|class| &**class), &token, &answers);
+    let opened = made_from.as_ref().and_then(|made_from| made_from.open(runtime, place.place()));
+    let opened = opened.and_then(Result::ok);
     let paused = opened.as_ref().and_then(|opened| opened.account.paused_until());
     let waited = waited(runtime, world, &machine, &answers, opened.as_ref());
     let process = runtime.process_facts(opened.as_ref());
-    let token = token(seen, &machine);
     let shared = Shared {
         listed: opened.as_ref().and_then(|opened| listed(&opened.account, identity.recorded.ours()?)),
         is_crowd: is_deleting && seen.machines.by_index(DELETING, YES).nth(CROWD - 1).is_some(),
@@ -83,7 +86,9 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         NodeVolumes::default()
     };
     let account = opened.map(|opened| opened.account.id().clone());
-    let ownership = evidence::ownership(seen, &machine, class.map(|class| &**class), account, &asked);
+    let where_made = evidence::Origin { class: class.map(|class| &**class), place: place.place() };
+    let provider = &*options.provider;
+    let ownership = evidence::ownership(seen, provider, &machine, &where_made, account, &asked);
     Snapshot {
         now: runtime.now(),
         gaps: runtime.unseen(),
@@ -112,6 +117,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         reads: reads(runtime, seen, &machine),
         node_seen: node.and_then(|node| seen.memory.nodes.get(&node.uid)).cloned().unwrap_or_default(),
         ownership,
+        place,
         shared,
         cluster: options.cluster.clone(),
         key_holder: evidence::key_holder(seen, &answers),
@@ -123,6 +129,32 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         token,
         answers,
         machine,
+    }
+}
+
+/// Returns what names the place of the instance.
+fn place(
+    runtime: &Runtime,
+    machine: &MachineFacts,
+    class: Option<&ClassFacts>,
+    token: &Token,
+    answers: &Answers,
+) -> PlaceFacts {
+    let provider = &runtime.tools.machine().provider;
+    let of_class = class.and_then(|class| provider.place(&class.provider_spec).ok());
+    if is_reverted(Fix::PlacesAreRecorded) {
+        return PlaceFacts { of_class, ..PlaceFacts::default() };
+    }
+    let recorded = provider.parse_id(machine.spec.provider_id().unwrap_or_default());
+    PlaceFacts {
+        of_id: recorded.ours().and_then(|id| provider.place_of(id)),
+        recorded: machine.place(),
+        called: answers.called_in.clone(),
+        intended: match token {
+            Token::Ours(token) => token.place.clone(),
+            Token::Free(_) | Token::Exhausted => None,
+        },
+        of_class,
     }
 }
 
@@ -391,10 +423,12 @@ impl<'w> ClassInputs<'w> {
         Some(merge(&entries?))
     }
 
-    /// Opens the account with the credential; `None` if a Secret does not exist.
+    /// Opens the account with the credential in a place; `None` if a Secret does not exist, or if
+    /// the place is not known.
     ///
     /// The error of an account that cannot be opened names the Secret that the user has to correct.
-    pub(crate) fn open(&self, runtime: &Runtime) -> Option<Result<Opened, Error>> {
+    pub(crate) fn open(&self, runtime: &Runtime, place: Option<&Place>) -> Option<Result<Opened, Error>> {
+        let place = place?;
         if self.secrets.iter().any(Option::is_none) {
             return None;
         }
@@ -402,7 +436,7 @@ impl<'w> ClassInputs<'w> {
             self.class.secrets.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
         let opened_by = names.join("+");
         let version = fingerprint(&self.versions());
-        if let Some(opened) = runtime.accounts.opened(&opened_by, version) {
+        if let Some(opened) = runtime.accounts.opened(&opened_by, place, version) {
             return Some(Ok(opened));
         }
         let (credential, _) = self.merged()?;
@@ -412,7 +446,7 @@ impl<'w> ClassInputs<'w> {
             options.calls_per_account,
             &opened_by,
             version,
-            &credential,
+            (&credential, place),
         );
         Some(opened.map_err(|error| {
             let by = match names.as_slice() {

@@ -7,9 +7,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinist_core::orphan::NAMESPACE_TAG;
-use machinist_instance::AccountId;
+use machinist_instance::{AccountId, Place};
 use machinist_kube::ObjectKey;
-use machinist_plan::facts::ACCOUNT;
+use machinist_plan::facts::{ACCOUNT, PLACE};
 use machinist_plan::mcm::facts::{
     MachineFacts, NODE_MARK, NodeMark, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, token_description,
 };
@@ -33,19 +33,21 @@ pub(crate) fn token(seen: &Seen, machine: &MachineFacts) -> Token {
     Token::choose(machine, |id| seen.tokens.get(&secret_key(id)).map(|entry| &entry.facts.facts))
 }
 
-/// Creates the Secret of a token with a new random secret part. `account` is the account in which
-/// the instance will be created.
+/// Creates the Secret of a token with a new random secret part. `account` and `place` are those in
+/// which the instance will be created.
 pub(super) async fn create(
     runtime: &Arc<Runtime>,
     charged: &[Key],
     machine: &MachineFacts,
     id: &str,
     expires: Timestamp,
-    account: Option<&AccountId>,
+    (account, place): (Option<&AccountId>, Option<&Place>),
 ) -> Result<(), Stop> {
     let options = runtime.tools.machine();
     let expiration = Timestamp::from_second(expires.as_second()).unwrap_or(expires).to_string();
     let account = account.map(|account| (ACCOUNT.to_owned(), account.as_str().to_owned()));
+    let place = place.filter(|place| **place != Place::WHOLE);
+    let place = place.map(|place| (PLACE.to_owned(), place.as_str().to_owned()));
     let owner = (TOKEN_OWNER.to_owned(), machine.uid.clone());
     let namespace = runtime.lock().seen.memory.namespace_uid.clone().flatten();
     let namespace = namespace.map(|uid| (NAMESPACE_TAG.to_owned(), uid));
@@ -66,7 +68,9 @@ pub(super) async fn create(
         metadata: ObjectMeta {
             name: Some(key.name.clone()),
             namespace: Some(key.namespace.clone()),
-            annotations: Some([owner, mark].into_iter().chain(account).chain(namespace).collect()),
+            annotations: Some(
+                [owner, mark].into_iter().chain(account).chain(place).chain(namespace).collect(),
+            ),
             ..ObjectMeta::default()
         },
         type_: Some(TOKEN_TYPE.to_owned()),

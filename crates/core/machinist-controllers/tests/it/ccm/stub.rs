@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use machinist_driver::{Driver, Instances, Provider};
 use machinist_instance::{
     AccountId, CreateGuarantee, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag,
-    Promises, Scope, Sighting,
+    Place, Promises, Scope, Sighting,
 };
 
 use super::*;
@@ -28,11 +28,11 @@ impl Provider for Stub {
         Err(self.error())
     }
 
-    fn account(&self, _: &Credential) -> AccountId {
+    fn account(&self, _: &Credential, _: &Place) -> AccountId {
         AccountId::of([&b"stub"[..]])
     }
 
-    fn open(&self, _: &AccountId, _: &Credential) -> Result<Arc<dyn Driver>, Error> {
+    fn open(&self, _: &AccountId, _: &Credential, _: &Place) -> Result<Arc<dyn Driver>, Error> {
         Ok(Arc::new(self.clone()))
     }
 }

@@ -10,11 +10,11 @@ use machinist_api::constants::{
     annotations, conditions, finalizers, labels, markers::DeletionMarker, reasons,
 };
 use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
-use machinist_instance::{AccountId, InstanceKey, NodeName, ProviderId};
+use machinist_instance::{AccountId, InstanceKey, NodeName, Place, ProviderId};
 use serde_json::Value;
 
 use super::node::NodeFacts;
-use crate::facts::{ACCOUNT, EARLIER_CALLS_SINCE, RawJson, Version, recorded_wait};
+use crate::facts::{ACCOUNT, EARLIER_CALLS_SINCE, PLACE, RawJson, Version, recorded_wait};
 use machinist_core::{Unseen, is_past};
 
 /// On a Machine: the periods in which its deletion waited for a user, as intervals of ISO 8601. The
@@ -128,6 +128,11 @@ impl MachineFacts {
     /// Returns the recorded account in which the instance was created.
     pub fn account(&self) -> Option<AccountId> {
         self.annotation(ACCOUNT).and_then(AccountId::recorded)
+    }
+
+    /// Returns the recorded place of the instance.
+    pub fn place(&self) -> Option<Place> {
+        self.annotation(PLACE).map(Place::new)
     }
 
     /// Returns the recorded periods in which the deletion waited for a user.

@@ -10,11 +10,11 @@ use crate::generated::hash_of_bytes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use machinist_core::orphan::NAMESPACE_TAG;
-use machinist_instance::AccountId;
+use machinist_instance::{AccountId, Place};
 
 use super::machine::MachineFacts;
 use super::node::{NODE_MARK, NodeMark};
-use crate::facts::{ACCOUNT, Version};
+use crate::facts::{ACCOUNT, PLACE, Version};
 
 /// Namespace of all bootstrap tokens.
 pub const TOKEN_NAMESPACE: &str = "kube-system";
@@ -48,6 +48,8 @@ pub struct TokenFacts {
     pub namespace_uid: Option<String>,
     /// The account in which the instance is to be created, as written before the first call.
     pub account: Option<AccountId>,
+    /// The place in which the instance is to be created; absent for a cloud with only one.
+    pub place: Option<Place>,
     /// The token's description, which names the Machine in tokens of Go MCM.
     pub description: String,
 }
@@ -71,6 +73,7 @@ impl TokenFacts {
             namespace_uid: annotation(NAMESPACE_TAG).cloned(),
             mark: annotation(NODE_MARK).and_then(|text| NodeMark::parse(text)).map(Box::new),
             account: annotation(ACCOUNT).and_then(|text| AccountId::recorded(text)),
+            place: annotation(PLACE).map(Place::new),
             description: text("description").unwrap_or_default(),
         }
     }
@@ -177,6 +180,7 @@ mod tests {
         TokenFacts {
             version: Version::default(),
             account: None,
+            place: None,
             id: id.into(),
             uid: "u".into(),
             created: at(created),

@@ -11,7 +11,7 @@ use machinist_api::MachinePriority;
 use machinist_api::constants::reasons;
 use machinist_core::Call;
 use machinist_core::Permit;
-use machinist_instance::{AccountId, InstanceKey, InstanceRef, NodeName, ProviderId};
+use machinist_instance::{AccountId, InstanceKey, InstanceRef, NodeName, Place, ProviderId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +33,8 @@ pub enum Action {
         /// The account in which the instance will be created. The token keeps this record if the
         /// process dies.
         account: Option<AccountId>,
+        /// The place in which the instance will be created, kept for the same reason.
+        place: Option<Place>,
     },
     /// DELETEs the bootstrap token Secret.
     DeleteToken(TokenFacts),
@@ -64,8 +66,8 @@ pub enum Action {
     ObserveBoot(InstanceRef),
     /// Asks the driver to delete the instance.
     Delete(Permit),
-    /// Writes the label `node`, the provider id, the account and, if missing, the priority to the
-    /// Machine.
+    /// Writes the label `node`, the provider id, the account, the place and, if missing, the
+    /// priority to the Machine.
     Record {
         /// Name of the Node. A name that is not a valid label value is omitted, because an invalid
         /// label must not prevent the record of the id.
@@ -74,6 +76,8 @@ pub enum Action {
         provider_id: ProviderId,
         /// The account that showed the instance.
         account: Option<AccountId>,
+        /// The place of that account.
+        place: Option<Place>,
         /// The priority to write if the Machine has none.
         priority: Option<MachinePriority>,
     },

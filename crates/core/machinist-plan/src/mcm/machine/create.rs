@@ -153,7 +153,7 @@ fn make(s: &Snapshot) -> Plan<Action> {
             let expires = plus(s.now, token_lifetime(s) + TOKEN_SPARE);
             let account = s.ownership.account.clone();
             Plan::act(
-                Action::CreateToken { id: id.clone(), expires, account },
+                Action::CreateToken { id: id.clone(), expires, account, place: s.place.place().cloned() },
                 why("creating the bootstrap token"),
             )
         }
@@ -224,7 +224,7 @@ pub(super) enum Obstacle<'s> {
 }
 
 fn obstacle(s: &Snapshot) -> Option<Obstacle<'_>> {
-    prerequisite(s).or_else(|| {
+    prerequisite(s).or_else(|| moved_class(s)).or_else(|| {
         let (error, ended) = Answers::failure(s.answers.ensure.as_ref())?;
         // The class or a Secret has changed since the failure, so the call is retried at once.
         let fixed = s.answers.is_fixed(s.inputs);
@@ -294,6 +294,17 @@ pub(super) fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
     None
 }
 
+/// Returns the obstacle of a class that names another place than the one in which the creation
+/// began. An instance may exist there, so no other one is created. The creation fails at its
+/// deadline, after a lookup in that place, and the next Machine is created in the new place.
+fn moved_class(s: &Snapshot) -> Option<Obstacle<'static>> {
+    let (began, now) = s.place.moved()?;
+    let class = s.machine.spec.class.name().to_owned();
+    let (began, now) = (began.to_string(), now.to_string());
+    let fix = format!("change MachineClass {class} back, or delete the Machine");
+    Some(Obstacle::Missing { reason: McmReason::ClassMoved { class, began, now }, fix })
+}
+
 /// Returns the Secret that should have user data, if no Secret has user data. Without user data an
 /// instance boots and never joins. A class without Secrets has no user data on purpose: its image
 /// contains everything that the instance needs.
@@ -341,7 +352,9 @@ impl Obstacle<'_> {
                     McmReason::ClassMissing { .. }
                     | McmReason::SecretMissing { .. }
                     | McmReason::SecretElsewhere { .. } => Code::NotFound,
-                    McmReason::ClassDeleting { .. } | McmReason::TokenIdsTaken => Code::FailedPrecondition,
+                    McmReason::ClassDeleting { .. }
+                    | McmReason::ClassMoved { .. }
+                    | McmReason::TokenIdsTaken => Code::FailedPrecondition,
                     _ => Code::InvalidArgument,
                 };
                 // This description is not a message of the cloud, because no call was made.

@@ -2,6 +2,7 @@
 
 use super::action::Action;
 use super::identity::MachineIdentity;
+use super::place::PlaceFacts;
 use super::target_cluster::TargetCluster;
 use crate::mcm::drain::{Eviction, NodeVolumes, VolumeLimits};
 use crate::mcm::facts::{
@@ -99,6 +100,8 @@ pub struct Snapshot {
     pub waited: Duration,
     /// Evidence whether today's credential opens the account of the instance.
     pub ownership: Ownership,
+    /// Where in its cloud the instance is.
+    pub place: PlaceFacts,
     /// Facts from the last list of the account.
     pub shared: Shared,
     /// The cluster tag of this installation's instances.
@@ -144,6 +147,7 @@ impl Hash for Snapshot {
             paused_until,
             waited: _,
             ownership,
+            place,
             shared,
             cluster: _,
             key_holder,
@@ -154,7 +158,7 @@ impl Hash for Snapshot {
         (evictions, attachments, volumes, reads, node_seen).hash(state);
         // The end of a pause is converted from the monotonic clock, so its value varies slightly.
         (answers, observes_boot, paused_until.is_some(), ownership, shared, key_holder).hash(state);
-        needs_initialization.hash(state);
+        (needs_initialization, place).hash(state);
     }
 }
 
@@ -186,7 +190,8 @@ impl Snapshot {
         let has_label = |name: &NodeName| self.target == TargetCluster::Given && is_value(name.as_str());
         let node = Some(instance.name.clone()).filter(has_label);
         let priority = self.missing_priority();
-        Action::Record { node, provider_id: instance.id.clone(), account, priority }
+        let place = self.place.place().cloned();
+        Action::Record { node, provider_id: instance.id.clone(), account, place, priority }
     }
 
     /// Returns the default deletion priority if the Machine has none: other programs expect the

@@ -15,6 +15,7 @@ use machinist_instance::{
 };
 use serde_json::{Value, json};
 
+use super::place::PlaceFacts;
 use super::*;
 use crate::facts::Version;
 use crate::mcm::drain::{self, Eviction, EvictionAnswer, NodeVolumes};
@@ -136,6 +137,7 @@ fn world() -> World {
         paused_until: None,
         waited: Duration::ZERO,
         ownership: Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() },
+        place: PlaceFacts::default(),
         shared: Shared::default(),
         cluster: "ours".to_owned(),
         key_holder: None,
@@ -203,6 +205,7 @@ impl World {
         let token = TokenFacts {
             namespace_uid: None,
             version: Version::default(),
+            place: None,
             account: None,
             id: token_id(UID, 0),
             uid: "uid-t".into(),

@@ -39,6 +39,9 @@ rows! {
     ];
     CREATION: R::Contract(M::ClassMissing { .. }) => [M::ClassMissing { class: class() }];
     CREATION: R::Contract(M::ClassDeleting { .. }) => [M::ClassDeleting { class: class() }];
+    CREATION: R::Contract(M::ClassMoved { .. }) => [
+        M::ClassMoved { class: class(), began: "eu-1".into(), now: "eu-2".into() },
+    ];
     CREATION: R::Contract(M::ClassUnheld { .. }) => [M::ClassUnheld { class: class() }];
     CREATION: R::Contract(M::ClassInvalid { .. }) => [
         M::ClassInvalid { class: class(), message: "nodeTemplate.zone: expected a zone, got nothing".into() },

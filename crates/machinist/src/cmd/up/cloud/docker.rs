@@ -32,7 +32,9 @@ use anyhow::{Context, anyhow, bail};
 use machinist_controllers::Clients;
 use machinist_driver::{Driver, Provider};
 use machinist_driver_docker::{DockerProvider, PROMISES, Privileges};
-use machinist_instance::{Credential, Error, ErrorKind, Instance, InstanceRef, NativeId, Power, Scope};
+use machinist_instance::{
+    Credential, Error, ErrorKind, Instance, InstanceRef, NativeId, Place, Power, Scope,
+};
 use machinist_kube::{ClientOptions, KubeconfigSource, connect};
 use serde_json::Value;
 use tokio::sync::{Mutex, Notify, watch};
@@ -112,7 +114,8 @@ impl Docker {
         let provider = DockerProvider::connect(options).await.map_err(|error| no_engine(&error))?;
         identity.check_engine(provider.engine_id().unwrap_or_default())?;
         let credential = Credential::default();
-        let driver = provider.open(&provider.account(&credential), &credential)?;
+        let driver =
+            provider.open(&provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)?;
         Ok(Self {
             identity,
             provider,

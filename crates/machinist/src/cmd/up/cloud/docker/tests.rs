@@ -6,7 +6,7 @@ use std::{fmt, io};
 
 use async_trait::async_trait;
 use machinist_driver_docker::{Connector, DockerOptions, Wire};
-use machinist_instance::{InstanceKey, InstanceSpec, NodeName, UserData};
+use machinist_instance::{InstanceKey, InstanceSpec, NodeName, Place, UserData};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::timeout;
@@ -85,7 +85,9 @@ impl Engine {
         };
         let provider = DockerProvider::over(Arc::new(self.clone()), options);
         let credential = Credential::default();
-        let driver = provider.open(&provider.account(&credential), &credential).expect("opened");
+        let driver = provider
+            .open(&provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
+            .expect("opened");
         Docker {
             identity,
             provider,
@@ -328,7 +330,9 @@ async fn a_worker_created_after_its_controller_ended_is_deleted() {
     engine.state().creation_takes = Duration::from_secs(2);
     let provider = docker.provider();
     let credential = Credential::default();
-    let controller = provider.open(&provider.account(&credential), &credential).expect("opened");
+    let controller = provider
+        .open(&provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
+        .expect("opened");
     let worker = InstanceSpec {
         key: InstanceKey::new("uid-1"),
         name: NodeName::new("worker").expect("a name"),
