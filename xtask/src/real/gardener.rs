@@ -31,7 +31,7 @@ const SUITE: (&str, &str) = ("github.com/gardener/machine-controller-manager", "
 /// three levels above.
 const SUITE_FOLDER: &str = "test/integration/controller";
 
-/// The suite waits up to five minutes for each step. A run that passes takes a few minutes.
+/// The suite waits up to five minutes for each step. A run that passes takes about a minute.
 const SUITE_WITHIN: &str = "40m";
 const NODE_LEASE_RENEWAL: &str = "1s";
 const CLOUD_STARTS_WITHIN: Duration = Duration::from_secs(30);
