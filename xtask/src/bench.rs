@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
 use crate::envtest::Assets;
 use crate::real::{CLUSTERS_VARIABLE, ensure_success};
-use crate::workspace::{cargo, dist_folder};
+use crate::workspace::{cargo, dist_folder, profile_folder};
 
 #[derive(clap::Args)]
 pub(crate) struct BenchArgs {
@@ -103,6 +103,29 @@ struct ScaleArgs {
     /// nothing changes (only with the real API server)
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     idle: Option<u32>,
+
+    /// Restart both controllers while all machines run; report when they decide again, and compare
+    /// it with the lists that they need (only with the real API server)
+    #[arg(long)]
+    restart: bool,
+
+    /// Stop and kill the leaders while all machines run; report when the standbys decide (only with
+    /// the real API server)
+    #[arg(long)]
+    leader_change: bool,
+
+    /// Play Nodes with one POST each, without the other fields and writes of a kubelet, and without
+    /// pods
+    #[arg(long)]
+    plain_nodes: bool,
+
+    /// Number of pods on each Node, except with --plain-nodes
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pods: u32,
+
+    /// Cargo profile of the measured programs. Only figures of the default count
+    #[arg(long, value_name = "PROFILE", default_value = DIST)]
+    profile: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -147,6 +170,8 @@ pub(crate) struct KillArgs {
 
 const BENCH: &str = "machinist-bench";
 const MACHINIST: &str = "machinist";
+/// The profile of production.
+const DIST: &str = "dist";
 
 /// The default of Kubernetes. Nodes renew their Leases every ten seconds, as kubelets do. With the
 /// short grace of the other scenarios, healthy Nodes would become Unknown.
@@ -201,8 +226,9 @@ fn apiserver(args: &ApiserverArgs) -> Result<()> {
 }
 
 fn scale(args: &ScaleArgs) -> Result<()> {
-    let mut command = Command::new(dist_folder()?.join(BENCH));
-    command.args(["scale", "--machines", &args.machines.to_string()]);
+    let programs = profile_folder(&args.profile)?;
+    let mut command = Command::new(programs.join(BENCH));
+    command.args(["scale", "--machines", &args.machines.to_string(), "--pods", &args.pods.to_string()]);
     command.args(["--output", args.output.name()]);
     if let Some(folder) = &args.logs {
         command.arg("--logs").arg(folder);
@@ -210,14 +236,20 @@ fn scale(args: &ScaleArgs) -> Result<()> {
     if let Some(seconds) = args.idle {
         command.args(["--idle", &seconds.to_string()]);
     }
+    let switches = [
+        ("--restart", args.restart),
+        ("--leader-change", args.leader_change),
+        ("--plain-nodes", args.plain_nodes),
+    ];
+    command.args(switches.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name));
     match args.api {
         Api::Embedded => {
-            build(&[BENCH])?;
+            build_in(&args.profile, &[BENCH])?;
             ensure_success(command.args(["--api", "embedded"]))
         }
         Api::Real => {
-            build(&[BENCH, MACHINIST])?;
-            command.args(["--api", "real", "--machinist"]).arg(dist_folder()?.join(MACHINIST));
+            build_in(&args.profile, &[BENCH, MACHINIST])?;
+            command.args(["--api", "real", "--machinist"]).arg(programs.join(MACHINIST));
             // One cluster, so that R is the rate of the measured server itself; it syncs to disk,
             // as in production.
             let options = Options {
@@ -255,8 +287,12 @@ pub(crate) fn kill(args: &KillArgs) -> Result<()> {
 
 /// Builds before any cluster runs, because the compiler would slow it down.
 fn build(packages: &[&str]) -> Result<()> {
+    build_in(DIST, packages)
+}
+
+fn build_in(profile: &str, packages: &[&str]) -> Result<()> {
     let mut command = cargo();
-    command.args(["build", "--profile", "dist"]);
+    command.args(["build", "--profile", profile]);
     for package in packages {
         command.args(["--package", package]);
     }

@@ -3,8 +3,9 @@
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use machinist_kube::{Clock, SystemClock};
 use tempfile::TempDir;
@@ -14,6 +15,9 @@ use crate::loopback;
 
 /// Number of log lines that an error shows.
 const LOG_TAIL_LINES: usize = 12;
+
+/// A process may finish its calls in flight before it exits.
+const STOPS_WITHIN: Duration = Duration::from_secs(90);
 
 /// USER_HZ of Linux, which is 100 on every architecture that we build for.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -53,7 +57,13 @@ impl Programs {
 
     /// Starts a process. The first argument is its job, and the name of its log.
     pub(crate) fn start(&self, arguments: Vec<String>) -> Result<Process> {
-        let log = self.folder.join(format!("{}.log", arguments.first().map_or("", String::as_str)));
+        let name = arguments.first().cloned().unwrap_or_default();
+        self.start_as(&name, arguments)
+    }
+
+    /// Starts a process whose log has this name.
+    pub(crate) fn start_as(&self, name: &str, arguments: Vec<String>) -> Result<Process> {
+        let log = self.folder.join(format!("{name}.log"));
         File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         CommandLine { program: self.machinist.clone(), arguments, log }.start()
     }
@@ -100,6 +110,20 @@ impl Process {
     pub(crate) async fn kill(&mut self) -> Result<()> {
         self.ensure_alive()?;
         self.child.kill().await.with_context(|| format!("cannot kill {}", self.what()))
+    }
+
+    /// Stops the process with SIGTERM, and waits until it has exited.
+    ///
+    /// # Errors
+    /// When the process had already exited, or does not exit in time.
+    pub(crate) async fn stop(&mut self) -> Result<()> {
+        self.ensure_alive()?;
+        let id = self.id().with_context(|| format!("{} has ended", self.what()))?;
+        let sent = Command::new("kill").args(["-TERM", &id.to_string()]).status().await;
+        ensure!(sent.context("cannot run `kill`")?.success(), "cannot stop {}", self.what());
+        let ended = tokio::time::timeout(STOPS_WITHIN, self.child.wait()).await;
+        ended.with_context(|| format!("{} did not stop within {STOPS_WITHIN:?}", self.what()))??;
+        Ok(())
     }
 
     /// Restarts the process after a [`Self::kill`].
