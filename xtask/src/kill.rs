@@ -1,7 +1,7 @@
 //! `cargo xtask kill`: kills the controllers at work, on real clusters.
 //!
-//! `machinist-bench` does the work. The task builds it and the program, if asked also the program of
-//! an earlier commit, and starts the clusters.
+//! `machinist-bench` does the work. The task builds it and the program, if asked also the program
+//! of an earlier commit, and starts the clusters.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Kills controllers in the middle of their work, on real clusters where every program is a separate
-//! process.
+//! Kills controllers in the middle of their work, on real clusters where every program is a
+//! separate process.
 //!
 //! ```text
 //! scale    3 machines -> N -> 0
@@ -10,9 +10,9 @@
 //! A point is the number of an *event*: a commit at an API server by one of the two controllers, or
 //! an entry in the cloud's ledger. Events are counted from the first Machine that is created (or
 //! deleted). At a point, one of the two controllers gets SIGKILL and is restarted at once, with
-//! `--other` in turns as one of two programs. The seed also draws which one. If the drawn controller
-//! has done nothing since its last start, it still waits for its Lease, and killing it would prove
-//! little. Then the controller that caused the event is killed instead.
+//! `--other` in turns as one of two programs. The seed also draws which one. If the drawn
+//! controller has done nothing since its last start, it still waits for its Lease, and killing it
+//! would prove little. Then the controller that caused the event is killed instead.
 //!
 //! The cloud is never killed, because a real cloud continues while controllers are down.
 

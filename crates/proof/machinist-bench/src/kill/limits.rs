@@ -2,12 +2,12 @@
 //!
 //! The limits hold strictly, also while controllers are killed, because a rollout lowers the number
 //! of available machines only by a deletion that it decides. A manager that starts again decides by
-//! the Machines that exist then. A killed machine controller lets no machine become unavailable: its
-//! Node goes on.
+//! the Machines that exist then. A killed machine controller lets no machine become unavailable:
+//! its Node goes on.
 //!
-//! Available here means: phase Running, and not being deleted. A Machine whose Node missed its Leases
-//! on a busy computer becomes Unknown without a decision of the rollout. Such Machines are counted
-//! separately, and excused.
+//! Available here means: phase Running, and not being deleted. A Machine whose Node missed its
+//! Leases on a busy computer becomes Unknown without a decision of the rollout. Such Machines are
+//! counted separately, and excused.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

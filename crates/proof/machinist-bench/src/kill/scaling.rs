@@ -1,5 +1,5 @@
-//! 3 machines -> N, killed at drawn points -> everything exactly once? -> 0, killed at drawn points ->
-//! nothing created, nothing left?
+//! 3 machines -> N, killed at drawn points -> everything exactly once? -> 0, killed at drawn points
+//! -> nothing created, nothing left?
 
 use anyhow::{Context, Result};
 

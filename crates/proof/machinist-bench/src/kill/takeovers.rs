@@ -1,5 +1,5 @@
-//! Restarts of both controllers when nothing is left to do, to see whether a program undoes what the
-//! other one wrote.
+//! Restarts of both controllers when nothing is left to do, to see whether a program undoes what
+//! the other one wrote.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Pods on the Nodes, as a workload controller, a scheduler and kubelets handle them, and the checks
-//! of every change of a pod.
+//! Pods on the Nodes, as a workload controller, a scheduler and kubelets handle them, and the
+//! checks of every change of a pod.
 //!
 //! ```text
 //! deleted by an eviction -> ends a moment later -> removed by its "kubelet" -> another pod on another Node
