@@ -1,13 +1,11 @@
-//! `cargo xtask bench` and `cargo xtask kill`: tasks that need the profile `dist`, and usually real
-//! clusters.
+//! `cargo xtask bench`: measurements in the profile `dist`, usually on real clusters.
 //!
 //! `machinist-bench` does the work, with the async runtime and the Kubernetes client that this
-//! crate does not have. The tasks here build it, start the clusters, and pass their description in
-//! [`CLUSTERS_VARIABLE`], as for test targets.
+//! crate does not have. This task and [`crate::kill`] build it, start the clusters, and pass their
+//! description in [`CLUSTERS_VARIABLE`], as for test targets.
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -149,33 +147,10 @@ impl Output {
     }
 }
 
-#[derive(clap::Args)]
-pub(crate) struct KillArgs {
-    /// Number of machines to scale up to, starting from 3
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(4..))]
-    machines: u32,
-
-    /// Number of points at which a controller is killed, in each direction
-    #[arg(long, value_name = "K", default_value_t = 20)]
-    points: u32,
-
-    /// Seed for the choice of points and controllers
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-
-    /// Keep the logs of the programs and the cloud's ledger in this directory
-    #[arg(long, value_name = "DIR")]
-    logs: Option<PathBuf>,
-}
-
-const BENCH: &str = "machinist-bench";
-const MACHINIST: &str = "machinist";
+pub(crate) const BENCH: &str = "machinist-bench";
+pub(crate) const MACHINIST: &str = "machinist";
 /// The profile of production.
 const DIST: &str = "dist";
-
-/// The default of Kubernetes. Nodes renew their Leases every ten seconds, as kubelets do. With the
-/// short grace of the other scenarios, healthy Nodes would become Unknown.
-const NODE_GRACE: Duration = Duration::from_secs(50);
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<()> {
     match &args.what {
@@ -264,29 +239,8 @@ fn scale(args: &ScaleArgs) -> Result<()> {
     }
 }
 
-/// Runs `cargo xtask kill`.
-pub(crate) fn kill(args: &KillArgs) -> Result<()> {
-    build(&[BENCH, MACHINIST])?;
-    let mut command = Command::new(dist_folder()?.join(BENCH));
-    command.args(["kill", "--machines", &args.machines.to_string(), "--points", &args.points.to_string()]);
-    command.args(["--seed", &args.seed.to_string(), "--machinist"]).arg(dist_folder()?.join(MACHINIST));
-    if let Some(folder) = &args.logs {
-        command.arg("--logs").arg(folder);
-    }
-    // Machines really join this cluster, with certificates that its controller manager signs.
-    let options = Options {
-        roles: Roles::OneClusterEach,
-        controller_managers: ControllerManagers::Target,
-        node_grace: NODE_GRACE,
-        durability: Durability::None,
-        audit: Audit::Metadata,
-        ..Options::default()
-    };
-    with_clusters(command, &options)
-}
-
 /// Builds before any cluster runs, because the compiler would slow it down.
-fn build(packages: &[&str]) -> Result<()> {
+pub(crate) fn build(packages: &[&str]) -> Result<()> {
     build_in(DIST, packages)
 }
 
@@ -300,7 +254,7 @@ fn build_in(profile: &str, packages: &[&str]) -> Result<()> {
 }
 
 /// Runs a command with running clusters.
-fn with_clusters(mut command: Command, options: &Options) -> Result<()> {
+pub(crate) fn with_clusters(mut command: Command, options: &Options) -> Result<()> {
     let assets = Assets::provide()?;
     let mut control_plane = ControlPlane::start(&assets, options)?;
     let clusters = serde_json::to_string(&control_plane.describe())?;
