@@ -1,6 +1,6 @@
 //! The UID of the namespace that this process serves. Each instance gets it as a tag, and only
-//! instances with that tag can be collected as orphans. Each Node gets it as an annotation, and only
-//! Nodes without another UID are released when their Machine is gone.
+//! instances with that tag can be collected as orphans. Each Node gets it as an annotation, and
+//! only Nodes without another UID are released when their Machine is gone.
 
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 //!
 //! The mark on the Node says which Machine of which installation added the finalizer, and an
 //! annotation has the UID of its namespace. Nodes of other installations are left alone, also those
-//! of an installation with the same names. A Node without a mark, which another program left, must be
-//! older than the creation timeout and is annotated as not managed, as in Go MCM.
+//! of an installation with the same names. A Node without a mark, which another program left, must
+//! be older than the creation timeout and is annotated as not managed, as in Go MCM.
 //!
 //! A Node that no Machine has and that stays gets the same annotation (module `unmanaged`).
 //!
