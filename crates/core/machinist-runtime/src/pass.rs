@@ -456,7 +456,7 @@ mod tests {
     async fn a_conflict_waits_for_new_facts_and_is_no_warning() {
         let (runtime, _) = runtime(|| Value::Null);
         let show = |number: u64| {
-            let map = |name: u64| item(ObjectKey::new("default", &format!("m{name}")), name + 1, Map);
+            let map = |name: u64| item(ObjectKey::new("default", format!("m{name}")), name + 1, Map);
             take_in::<TestContract, Map>(&runtime, relist((0..number).map(map).collect(), number + 1));
         };
         show(1);
