@@ -56,7 +56,7 @@ package *ARGS:
 bench *ARGS:
     cargo xtask bench {{ARGS}}
 
-# Scales on real clusters while it kills the controllers
+# Scales, rolls out or drains on real clusters while it kills the controllers
 kill *ARGS:
     cargo xtask kill {{ARGS}}
 

@@ -1,13 +1,11 @@
-//! `cargo xtask bench` and `cargo xtask kill`: tasks that need the profile `dist`, and usually real
-//! clusters.
+//! `cargo xtask bench`: measurements in the profile `dist`, usually on real clusters.
 //!
 //! `machinist-bench` does the work, with the async runtime and the Kubernetes client that this
-//! crate does not have. The tasks here build it, start the clusters, and pass their description in
-//! [`CLUSTERS_VARIABLE`], as for test targets.
+//! crate does not have. This task and [`crate::kill`] build it, start the clusters, and pass their
+//! description in [`CLUSTERS_VARIABLE`], as for test targets.
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -15,7 +13,7 @@ use clap::ValueEnum;
 use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
 use crate::envtest::Assets;
 use crate::real::{CLUSTERS_VARIABLE, ensure_success};
-use crate::workspace::{cargo, dist_folder};
+use crate::workspace::{cargo, dist_folder, profile_folder};
 
 #[derive(clap::Args)]
 pub(crate) struct BenchArgs {
@@ -103,6 +101,29 @@ struct ScaleArgs {
     /// nothing changes (only with the real API server)
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     idle: Option<u32>,
+
+    /// Restart both controllers while all machines run; report when they decide again, and compare
+    /// it with the lists that they need (only with the real API server)
+    #[arg(long)]
+    restart: bool,
+
+    /// Stop and kill the leaders while all machines run; report when the standbys decide (only with
+    /// the real API server)
+    #[arg(long)]
+    leader_change: bool,
+
+    /// Play Nodes with one POST each, without the other fields and writes of a kubelet, and without
+    /// pods
+    #[arg(long)]
+    plain_nodes: bool,
+
+    /// Number of pods on each Node, except with --plain-nodes
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pods: u32,
+
+    /// Cargo profile of the measured programs. Only figures of the default count
+    #[arg(long, value_name = "PROFILE", default_value = DIST)]
+    profile: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -126,31 +147,10 @@ impl Output {
     }
 }
 
-#[derive(clap::Args)]
-pub(crate) struct KillArgs {
-    /// Number of machines to scale up to, starting from 3
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(4..))]
-    machines: u32,
-
-    /// Number of points at which a controller is killed, in each direction
-    #[arg(long, value_name = "K", default_value_t = 20)]
-    points: u32,
-
-    /// Seed for the choice of points and controllers
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-
-    /// Keep the logs of the programs and the cloud's ledger in this directory
-    #[arg(long, value_name = "DIR")]
-    logs: Option<PathBuf>,
-}
-
-const BENCH: &str = "machinist-bench";
-const MACHINIST: &str = "machinist";
-
-/// The default of Kubernetes. Nodes renew their Leases every ten seconds, as kubelets do. With the
-/// short grace of the other scenarios, healthy Nodes would become Unknown.
-const NODE_GRACE: Duration = Duration::from_secs(50);
+pub(crate) const BENCH: &str = "machinist-bench";
+pub(crate) const MACHINIST: &str = "machinist";
+/// The profile of production.
+const DIST: &str = "dist";
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<()> {
     match &args.what {
@@ -201,8 +201,9 @@ fn apiserver(args: &ApiserverArgs) -> Result<()> {
 }
 
 fn scale(args: &ScaleArgs) -> Result<()> {
-    let mut command = Command::new(dist_folder()?.join(BENCH));
-    command.args(["scale", "--machines", &args.machines.to_string()]);
+    let programs = profile_folder(&args.profile)?;
+    let mut command = Command::new(programs.join(BENCH));
+    command.args(["scale", "--machines", &args.machines.to_string(), "--pods", &args.pods.to_string()]);
     command.args(["--output", args.output.name()]);
     if let Some(folder) = &args.logs {
         command.arg("--logs").arg(folder);
@@ -210,14 +211,20 @@ fn scale(args: &ScaleArgs) -> Result<()> {
     if let Some(seconds) = args.idle {
         command.args(["--idle", &seconds.to_string()]);
     }
+    let switches = [
+        ("--restart", args.restart),
+        ("--leader-change", args.leader_change),
+        ("--plain-nodes", args.plain_nodes),
+    ];
+    command.args(switches.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name));
     match args.api {
         Api::Embedded => {
-            build(&[BENCH])?;
+            build_in(&args.profile, &[BENCH])?;
             ensure_success(command.args(["--api", "embedded"]))
         }
         Api::Real => {
-            build(&[BENCH, MACHINIST])?;
-            command.args(["--api", "real", "--machinist"]).arg(dist_folder()?.join(MACHINIST));
+            build_in(&args.profile, &[BENCH, MACHINIST])?;
+            command.args(["--api", "real", "--machinist"]).arg(programs.join(MACHINIST));
             // One cluster, so that R is the rate of the measured server itself; it syncs to disk,
             // as in production.
             let options = Options {
@@ -232,31 +239,14 @@ fn scale(args: &ScaleArgs) -> Result<()> {
     }
 }
 
-/// Runs `cargo xtask kill`.
-pub(crate) fn kill(args: &KillArgs) -> Result<()> {
-    build(&[BENCH, MACHINIST])?;
-    let mut command = Command::new(dist_folder()?.join(BENCH));
-    command.args(["kill", "--machines", &args.machines.to_string(), "--points", &args.points.to_string()]);
-    command.args(["--seed", &args.seed.to_string(), "--machinist"]).arg(dist_folder()?.join(MACHINIST));
-    if let Some(folder) = &args.logs {
-        command.arg("--logs").arg(folder);
-    }
-    // Machines really join this cluster, with certificates that its controller manager signs.
-    let options = Options {
-        roles: Roles::OneClusterEach,
-        controller_managers: ControllerManagers::Target,
-        node_grace: NODE_GRACE,
-        durability: Durability::None,
-        audit: Audit::Metadata,
-        ..Options::default()
-    };
-    with_clusters(command, &options)
+/// Builds before any cluster runs, because the compiler would slow it down.
+pub(crate) fn build(packages: &[&str]) -> Result<()> {
+    build_in(DIST, packages)
 }
 
-/// Builds before any cluster runs, because the compiler would slow it down.
-fn build(packages: &[&str]) -> Result<()> {
+fn build_in(profile: &str, packages: &[&str]) -> Result<()> {
     let mut command = cargo();
-    command.args(["build", "--profile", "dist"]);
+    command.args(["build", "--profile", profile]);
     for package in packages {
         command.args(["--package", package]);
     }
@@ -264,7 +254,7 @@ fn build(packages: &[&str]) -> Result<()> {
 }
 
 /// Runs a command with running clusters.
-fn with_clusters(mut command: Command, options: &Options) -> Result<()> {
+pub(crate) fn with_clusters(mut command: Command, options: &Options) -> Result<()> {
     let assets = Assets::provide()?;
     let mut control_plane = ControlPlane::start(&assets, options)?;
     let clusters = serde_json::to_string(&control_plane.describe())?;

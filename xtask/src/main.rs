@@ -9,7 +9,7 @@
 //! | `real` | runs the test lanes that need real clusters |
 //! | `sim` | plays seeds of the simulator |
 //! | `bench` | measures the controllers on the embedded or the real API server, and compares the two servers |
-//! | `kill` | scales on real clusters while it kills the controllers |
+//! | `kill` | scales, rolls out or drains on real clusters while it kills the controllers |
 //! | `book` | checks the links of the book in `docs`, and builds it |
 //! | `components` | writes the CRDs, and the files of the Cluster API providers for clusterctl |
 //! | `types` | generates the type tables of the embedded API server |
@@ -36,6 +36,7 @@ mod docker;
 mod envtest;
 mod go_modules;
 mod go_programs;
+mod kill;
 mod node_image;
 mod real;
 mod sim;
@@ -81,9 +82,9 @@ enum Task {
     /// Measure the controllers, or the embedded API server, in a build with the profile
     /// `dist`
     Bench(bench::BenchArgs),
-    /// Scale up and down on real clusters while the controllers are killed, and check that nothing
-    /// is lost or duplicated
-    Kill(bench::KillArgs),
+    /// Scale, roll out or drain on real clusters while the controllers are killed, and check that
+    /// nothing is lost or duplicated
+    Kill(kill::Args),
     /// Check the links of the book in docs, and build it with mdbook into target/book
     Book,
     /// Write the CRDs, and the files of the Cluster API providers for clusterctl
@@ -106,7 +107,7 @@ fn main() -> ExitCode {
         Task::EngineInside(args) => real::engine::inside(&args),
         Task::Sim(args) => sim::run(&args),
         Task::Bench(args) => bench::bench(&args),
-        Task::Kill(args) => bench::kill(&args),
+        Task::Kill(args) => kill::run(&args),
         Task::Book => book::run(),
         Task::Components(args) => components::run(&args),
         Task::Types(args) => types::run(&args),

@@ -154,7 +154,13 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
 
 /// Returns the folder of programs from `cargo build --profile dist`.
 pub(crate) fn dist_folder() -> Result<PathBuf> {
-    Ok(target()?.join("dist"))
+    profile_folder("dist")
+}
+
+/// Returns the folder of programs from `cargo build --profile PROFILE`.
+pub(crate) fn profile_folder(profile: &str) -> Result<PathBuf> {
+    // Cargo names the folder of this one profile differently.
+    Ok(target()?.join(if profile == "dev" { "debug" } else { profile }))
 }
 
 /// Returns the folder of everything that is built.

@@ -24,7 +24,7 @@ use crate::validation::{self, FieldError};
 #[derive(Clone, PartialEq)]
 pub struct ManifestObject {
     /// Position in the manifest.
-    pub place: Place,
+    pub place: DocumentPlace,
     /// Group and version, such as `v1`.
     pub api_version: String,
     /// Kind, such as `Secret`.
@@ -58,14 +58,14 @@ impl ManifestObject {
 
 /// Position of an object in its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct DocumentPlace {
     /// Number of the document, counted from 1 without empty documents.
     pub document: usize,
     /// Index in a `List`, counted from 0.
     pub item: Option<usize>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DocumentPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { document, item } = self;
         match item {
@@ -173,7 +173,7 @@ impl Problem {
 }
 
 fn read_document(mut document: Value, number: usize) -> Result<Vec<ManifestObject>, Problem> {
-    let at = |item| Place { document: number, item };
+    let at = |item| DocumentPlace { document: number, item };
     let is_list = document["apiVersion"] == "v1" && document["kind"] == "List";
     if !is_list {
         return Ok(vec![read_object(document, at(None))?]);
@@ -189,7 +189,7 @@ fn read_document(mut document: Value, number: usize) -> Result<Vec<ManifestObjec
     }
 }
 
-fn read_object(body: Value, place: Place) -> Result<ManifestObject, Problem> {
+fn read_object(body: Value, place: DocumentPlace) -> Result<ManifestObject, Problem> {
     if !body.is_object() {
         let text = format!("expected an object with apiVersion, kind and metadata, got {}", type_name(&body));
         return Err(Problem { object: None, field: None, text });

@@ -10,6 +10,8 @@
 //!   after a pause. The pause doubles for as long as nothing changes.
 //! - Actions that the API server rejected or did not answer are performed again only after a pause,
 //!   even if the facts change meanwhile: the failure may have changed them.
+//! - The same holds after a conflict with a write of another client. The watch shows that write,
+//!   which ends the pause.
 //! - If one action is performed again and again although the facts change in between, it is paused
 //!   in the same way. Otherwise a planner that undoes its own action would load the API server.
 //! - An action that the process only rehearses is logged once and never performed.
@@ -131,7 +133,18 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         }
         Err(stop) => {
             let delay = match &stop {
-                Stop::Stale => runtime.queue.retry(key.clone()),
+                // The end of the rejected write wakes the key at once, usually before the watch
+                // shows the write of the other client. The pause ends early when the facts change,
+                // so a conflict costs one write. If the facts have not changed after the pause, a
+                // second conflict is not ordinary.
+                Stop::Stale => {
+                    let pause = runtime.queue.retry(key.clone());
+                    runtime.world.lock().passes.pause(key, Instant::now() + pause);
+                    if repetition == Repetition::AfterPause {
+                        runtime.note_no_effect(key, &rendered);
+                    }
+                    pause
+                }
                 Stop::Refused { message, is_told } => {
                     let untold = K::reference(&snapshot).filter(|_| !is_told);
                     runtime.tell_refused(key, untold, message);
@@ -282,7 +295,11 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::test_contract::{NoReason, TestContract, TestRuntime, runtime};
+    use machinist_kube::ObjectKey;
+
+    use crate::take_in::take_in;
+    use crate::test_contract::{Host, Map, NoReason, TestContract, TestRuntime, item, relist, runtime};
+    use crate::test_key::TestKey;
     use crate::world::World;
 
     /// Counts the actions that were performed.
@@ -400,5 +417,63 @@ mod tests {
         assert_eq!(performed(vec![1; 100]).await, (1, false));
         assert_eq!(performed(vec![0, 0, 0, 0, 1, 0, 0, 0, 0]).await, (7, false), "the batch of the fifth");
         assert_eq!(performed(vec![0; 100]).await, (100, true));
+    }
+    /// Writes that conflict with the writes of another client. The facts are the number of config
+    /// maps.
+    struct Conflicts;
+
+    /// Number of config maps.
+    #[derive(Hash)]
+    struct Maps(usize);
+
+    /// Number of writes. Only one test performs them.
+    static WRITES: AtomicUsize = AtomicUsize::new(0);
+
+    impl Kind<TestContract> for Conflicts {
+        type Id = ();
+        type Snapshot = Maps;
+        type Action = Remove;
+
+        fn ids(_: &crate::test_contract::Seen, (): &()) -> Vec<()> {
+            Vec::new()
+        }
+        fn observe(_: &TestRuntime, world: &World<TestContract>, (): &()) -> Observed<Maps> {
+            Observed::Ready(Maps(world.seen.maps.len()))
+        }
+        fn plan((): &(), _: &Maps) -> Plan<Remove, NoReason> {
+            Plan::act(Remove, Why::settled())
+        }
+        async fn act(_: &Arc<TestRuntime>, _: &Maps, _: Remove) -> Result<(), Stop> {
+            WRITES.fetch_add(1, Ordering::Relaxed);
+            Err(Stop::Stale)
+        }
+        fn reference(_: &Maps) -> Option<ObjectReference> {
+            None
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conflict_waits_for_new_facts_and_is_no_warning() {
+        let (runtime, _) = runtime(|| Value::Null);
+        let show = |number: u64| {
+            let map = |name: u64| item(ObjectKey::new("default", format!("m{name}")), name + 1, Map);
+            take_in::<TestContract, Map>(&runtime, relist((0..number).map(map).collect(), number + 1));
+        };
+        show(1);
+        take_in::<TestContract, Host>(&runtime, relist(Vec::new(), 1));
+        let key = TestKey("key".to_owned());
+        let after_a_pass = async || {
+            pass::<TestContract, Conflicts>(&runtime, &key, &()).await;
+            let reason = runtime.world.lock().passes.whys[&key].why.reason.clone();
+            (WRITES.load(Ordering::Relaxed), matches!(reason, Reason::NoEffect { .. }))
+        };
+        assert_eq!(after_a_pass().await, (1, false));
+        assert_eq!(after_a_pass().await, (1, false), "the end of the write wakes the key");
+        show(2);
+        assert_eq!(after_a_pass().await, (2, false), "the watch shows the write of the other client");
+        assert_eq!(after_a_pass().await, (2, false));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(after_a_pass().await, (3, true), "the server rejects the write, and no fact has changed");
+        assert_eq!(after_a_pass().await, (3, true));
     }
 }

@@ -41,7 +41,8 @@ where
     answer_from(listener, OpenDoor, Profiler::Off, at_once(answer)).await
 }
 
-/// Answers each request that the door admits, by its path or with the profiler, until the future is dropped.
+/// Answers each request that the door admits, by its path or with the profiler, until the future is
+/// dropped.
 pub async fn answer_behind<D, A>(listener: &TcpListener, door: D, profiler: Profiler, answer: A) -> Infallible
 where
     D: Door<TcpStream>,

@@ -92,7 +92,7 @@ fn of_both(
         "TargetKubeconfig": flag_text(&clusters.target_kubeconfig),
         "CloudProvider": compatibility.cloud_provider.as_deref().unwrap_or_default(),
         "EnableProfiling": profiling.profiling,
-        "EnableContentionProfiling": false,
+        "EnableContentionProfiling": profiling.contention_profiling.unwrap_or_default(),
         "ContentType": "application/json",
         "KubeAPIQPS": clusters.kube_api_qps,
         "KubeAPIBurst": clusters.kube_api_burst,

@@ -32,6 +32,11 @@ impl Counts {
     pub(crate) fn running(&self) -> u32 {
         self.phases.get(Phase::Running.as_str()).copied().unwrap_or_default()
     }
+
+    /// Whether this number of machines run, and no other Machine or Node exists.
+    pub(crate) fn all_run(&self, count: u32) -> bool {
+        [self.running(), self.machines, self.nodes_ready, self.nodes] == [count; 4]
+    }
 }
 
 impl fmt::Display for Counts {
@@ -62,7 +67,7 @@ impl ClusterState {
         let mut watches = JoinSet::new();
         let machines: Api<Machine> = Api::namespaced(control, NAMESPACE);
         let told = sender.clone();
-        watches.spawn(count(
+        watches.spawn(report_changes(
             machines,
             |machine: Machine| machine.phase().as_str().to_owned(),
             move |change| {
@@ -78,7 +83,7 @@ impl ClusterState {
                 });
             },
         ));
-        watches.spawn(count(Api::all(target), is_ready, move |change| {
+        watches.spawn(report_changes(Api::all(target), is_ready, move |change| {
             let is_ready = |node: &&std::sync::Arc<bool>| ***node;
             sender.send_modify(|counts| {
                 counts.nodes = moved(counts.nodes, &change.old, &change.new);
@@ -118,8 +123,12 @@ impl ClusterState {
     }
 }
 
-async fn count<K, F>(api: Api<K>, parse: impl Fn(K) -> F + Send, tell: impl Fn(Change<F>) + Send + Sync)
-where
+/// Watches all objects of a kind, and reports each change, until it is dropped.
+pub(crate) async fn report_changes<K, F>(
+    api: Api<K>,
+    parse: impl Fn(K) -> F + Send,
+    mut tell: impl FnMut(Change<F>) + Send,
+) where
     K: kube::Resource + serde::de::DeserializeOwned,
     F: Send + Sync,
 {
@@ -127,7 +136,7 @@ where
     // The watch ends only if the server does not serve the kind, and this crate created the kind
     // before.
     let _fatal = run_watch(api, WatchOptions::default(), parse, |delta| {
-        store.apply(delta).into_iter().for_each(&tell)
+        store.apply(delta).into_iter().for_each(&mut tell)
     })
     .await;
 }
@@ -136,7 +145,7 @@ fn moved<T>(count: u32, old: &Option<T>, new: &Option<T>) -> u32 {
     count + u32::from(new.is_some()) - u32::from(old.is_some())
 }
 
-fn is_ready(node: Node) -> bool {
+pub(crate) fn is_ready(node: Node) -> bool {
     let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! scale   0 -> N machines -> 0: the time it takes, and the load on the API server
-//! kill    3 -> 50 -> 0 while either controller is killed at drawn points: the result must be correct all the same
+//! kill    scaling, rollouts and drains while either controller is killed at drawn points: the result must be correct all the same
 //! ccm     N Nodes that the cloud controller manager initialises, then an idle hour: its writes and calls
 //! capi    N containers of Cluster API, against the limit of their engine: the time it takes, and the requests
 //! apiserver   one mix of requests to the embedded API server and to kube-apiserver with etcd, side by side

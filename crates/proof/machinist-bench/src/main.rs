@@ -23,7 +23,8 @@ struct Args {
 enum Job {
     /// Scale from 0 to N machines and back, and measure time and requests
     Scale(scale::Args),
-    /// Scale while the controllers are killed, and check that nothing is lost or duplicated
+    /// Scale, roll out or drain while the controllers are killed, and check that nothing is lost or
+    /// duplicated
     Kill(kill::Args),
     /// Initialise N Nodes with the cloud controller manager, and count its requests
     Ccm(ccm::Args),

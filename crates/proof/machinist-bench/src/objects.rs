@@ -12,7 +12,7 @@ use machinist_api::manifest::{ManifestObject, parse_manifest};
 use machinist_api::{Machine, MachineClass, MachineDeployment, crd};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Namespace of the objects.
 pub(crate) const NAMESPACE: &str = "default";
@@ -97,11 +97,17 @@ where
 /// # Errors
 /// When the deployment cannot be patched.
 pub(crate) async fn scale(client: &Client, replicas: u32) -> Result<()> {
-    let deployments: Api<MachineDeployment> = Api::namespaced(client.clone(), NAMESPACE);
-    let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
-    deployments
-        .patch(DEPLOYMENT, &PatchParams::default(), &patch)
+    patch_deployment(client, json!({ "spec": { "replicas": replicas } }))
         .await
-        .with_context(|| format!("cannot scale to {replicas} machines"))?;
+        .with_context(|| format!("cannot scale to {replicas} machines"))
+}
+
+/// Changes the deployment with a merge patch.
+///
+/// # Errors
+/// When the deployment cannot be patched.
+pub(crate) async fn patch_deployment(client: &Client, patch: Value) -> Result<()> {
+    let deployments: Api<MachineDeployment> = Api::namespaced(client.clone(), NAMESPACE);
+    deployments.patch(DEPLOYMENT, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }

@@ -3,8 +3,9 @@
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use machinist_kube::{Clock, SystemClock};
 use tempfile::TempDir;
@@ -15,6 +16,9 @@ use crate::loopback;
 /// Number of log lines that an error shows.
 const LOG_TAIL_LINES: usize = 12;
 
+/// A process may finish its calls in flight before it exits.
+const STOPS_WITHIN: Duration = Duration::from_secs(90);
+
 /// USER_HZ of Linux, which is 100 on every architecture that we build for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -22,6 +26,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub(crate) struct Programs {
     pub(crate) folder: PathBuf,
     machinist: PathBuf,
+    /// A program of another version, which takes turns with the first one.
+    other: Option<PathBuf>,
     _temporary: Option<TempDir>,
 }
 
@@ -30,6 +36,8 @@ pub(crate) struct Programs {
 struct CommandLine {
     /// Path of the program.
     program: PathBuf,
+    /// Path of the program of the next start.
+    next: PathBuf,
     arguments: Vec<String>,
     /// File for standard output and error; every start appends to it.
     log: PathBuf,
@@ -48,14 +56,37 @@ impl Programs {
         let temporary = if logs.is_none() { Some(tempfile::tempdir()?) } else { None };
         let folder = logs.or(temporary.as_ref().map(TempDir::path)).context("a folder")?.to_owned();
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        Ok(Self { folder, machinist, _temporary: temporary })
+        Ok(Self { folder, machinist, other: None, _temporary: temporary })
+    }
+
+    /// Lets the processes of [`Self::start_alternating`] run the first program and this one by
+    /// turns.
+    pub(crate) fn with_other(self, other: Option<PathBuf>) -> Self {
+        Self { other, ..self }
     }
 
     /// Starts a process. The first argument is its job, and the name of its log.
     pub(crate) fn start(&self, arguments: Vec<String>) -> Result<Process> {
-        let log = self.folder.join(format!("{}.log", arguments.first().map_or("", String::as_str)));
+        let name = arguments.first().cloned().unwrap_or_default();
+        self.start_with(&name, arguments, &self.machinist)
+    }
+
+    /// Starts a process whose log has this name.
+    pub(crate) fn start_as(&self, name: &str, arguments: Vec<String>) -> Result<Process> {
+        self.start_with(name, arguments, &self.machinist)
+    }
+
+    /// Starts a process like [`Self::start`]. If there is another program, each restart changes
+    /// the program.
+    pub(crate) fn start_alternating(&self, arguments: Vec<String>) -> Result<Process> {
+        let name = arguments.first().cloned().unwrap_or_default();
+        self.start_with(&name, arguments, self.other.as_ref().unwrap_or(&self.machinist))
+    }
+
+    fn start_with(&self, name: &str, arguments: Vec<String>, next: &Path) -> Result<Process> {
+        let log = self.folder.join(format!("{name}.log"));
         File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        CommandLine { program: self.machinist.clone(), arguments, log }.start()
+        CommandLine { program: self.machinist.clone(), next: next.to_owned(), arguments, log }.start()
     }
 }
 
@@ -102,13 +133,33 @@ impl Process {
         self.child.kill().await.with_context(|| format!("cannot kill {}", self.what()))
     }
 
-    /// Restarts the process after a [`Self::kill`].
+    /// Stops the process with SIGTERM, and waits until it has exited.
+    ///
+    /// # Errors
+    /// When the process had already exited, or does not exit in time.
+    pub(crate) async fn stop(&mut self) -> Result<()> {
+        self.ensure_alive()?;
+        let id = self.id().with_context(|| format!("{} has ended", self.what()))?;
+        let sent = Command::new("kill").args(["-TERM", &id.to_string()]).status().await;
+        ensure!(sent.context("cannot run `kill`")?.success(), "cannot stop {}", self.what());
+        let ended = tokio::time::timeout(STOPS_WITHIN, self.child.wait()).await;
+        ended.with_context(|| format!("{} did not stop within {STOPS_WITHIN:?}", self.what()))??;
+        Ok(())
+    }
+
+    /// Restarts the process after a [`Self::kill`], with the program that is next.
     ///
     /// # Errors
     /// Same as [`CommandLine::start`].
     pub(crate) fn restart(&mut self) -> Result<()> {
+        std::mem::swap(&mut self.command.program, &mut self.command.next);
         *self = self.command.start()?;
         Ok(())
+    }
+
+    /// Path of the program that runs.
+    pub(crate) fn program(&self) -> &Path {
+        &self.command.program
     }
 
     /// Waits until a GET of the URL returns 200.

@@ -1,19 +1,30 @@
 //! Scales from 0 to N machines and back, and counts the requests.
 //!
 //! ```text
-//! start -> raw writes (real server only) -> controllers -> 0 -> N Running -> quiet -> idle (with
-//! --idle) -> N -> 0 -> quiet -> report
+//! start -> raw writes, limit (real server only) -> controllers -> 0 -> N Running -> quiet -> pods
+//!       -> idle (with --idle) -> restart (--restart) -> leader change (--leader-change) -> N -> 0
+//!       -> quiet -> report
 //! ```
 //!
-//! The cloud is instant and joining is thin: the benchmark posts one Node per instance, and renews
-//! no Lease. So it measures only the controllers and the API server. A phase is timed until its
-//! state is reached, and counted until no controller writes, so that late writes are
-//! included.
+//! The cloud is instant and joining is thin: the benchmark posts one Node per instance, patches its
+//! status twice as a kubelet does, and renews no Lease. So it measures only the controllers and the
+//! API server. A phase is timed until its state is reached, and counted until no controller writes,
+//! so that late writes are included. The pods follow when all machines run, so that they do not
+//! compete with the way up.
 
+mod goals;
 mod idle;
 mod join;
+mod leader_change;
+mod limit;
+mod lists;
+mod node;
+mod processes;
+mod provoked;
 mod raw_writes;
 mod report;
+mod restart;
+mod warnings;
 mod world;
 
 use std::path::PathBuf;
@@ -23,14 +34,20 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use tokio::time::Instant;
 
+pub use self::goals::{Bound, GoalFigure};
 pub use self::idle::IdleFigures;
-pub use self::report::{Figures, PhaseFigures, Resident, ScaleReport};
+pub use self::leader_change::LeaderChangeFigures;
+pub use self::provoked::DecisionFigures;
+pub use self::report::{Figures, PhaseFigures, ScaleReport};
+pub use self::restart::RestartFigures;
+pub use self::world::Resident;
 use crate::cluster_state::{ClusterState, Counts};
 use crate::objects;
 use crate::progress;
 use crate::report::Format;
 use crate::requests::RequestTally;
-use world::World;
+use node::Content;
+use world::{NodeSettings, World};
 
 /// Options of `machinist-bench scale`.
 #[derive(Debug, Clone, clap::Args)]
@@ -51,6 +68,25 @@ pub struct Args {
     /// nothing changes; only with the real API server
     #[arg(long, value_name = "SECONDS", requires = "machinist")]
     idle: Option<u32>,
+
+    /// Measure how soon both controllers decide after a restart with all machines; only with the
+    /// real API server
+    #[arg(long, requires = "machinist")]
+    restart: bool,
+
+    /// Measure how soon the standbys decide after the end of the leaders; only with the real API
+    /// server
+    #[arg(long, requires = "machinist")]
+    leader_change: bool,
+
+    /// Play Nodes with one POST each, without the other fields and writes of a kubelet, and without
+    /// pods
+    #[arg(long)]
+    plain_nodes: bool,
+
+    /// Number of pods on each Node, except with --plain-nodes
+    #[arg(long, default_value_t = 10)]
+    pods: u32,
 
     /// Store the programs' logs in this folder
     #[arg(long, value_name = "DIR")]
@@ -80,26 +116,41 @@ const PATIENCE_PER_MACHINE: Duration = Duration::from_millis(450);
 /// # Errors
 /// When a program cannot be started, or a phase does not reach its state.
 pub async fn run(args: &Args) -> Result<ScaleReport> {
+    let nodes = if args.plain_nodes {
+        NodeSettings { content: Content::Plain, pods: 0 }
+    } else {
+        NodeSettings { content: Content::Full, pods: args.pods }
+    };
     let mut world = match args.api {
-        ApiServer::Embedded => World::embedded().await?,
+        ApiServer::Embedded => World::embedded(nodes).await?,
         ApiServer::Real => {
             let machinist = args.machinist.clone().context("--machinist is missing")?;
-            World::real(machinist, args.logs.as_deref()).await?
+            World::real(machinist, args.logs.as_deref(), nodes).await?
         }
     };
     objects::apply(&world.client, 0).await?;
     let mut state = ClusterState::follow(world.client.clone(), world.client.clone());
     count_until_quiet(&mut world, &mut RequestTally::default()).await?;
+    let empty = world.resident()?;
 
     let machines = args.machines;
     let up = phase(&mut world, &mut state, machines, machines, "all Machines to run", |counts| {
         counts.running() == machines
     })
     .await?;
+    world.fill_nodes().await?;
+    count_until_quiet(&mut world, &mut RequestTally::default()).await?;
     let resident = world.resident()?;
     let idle = match args.idle {
         Some(seconds) => Some(idle::measure(&mut world, Duration::from_secs(seconds.into())).await?),
         None => None,
+    };
+    let restart =
+        if args.restart { Some(restart::measure(&mut world, &mut state, machines).await?) } else { None };
+    let leader_change = if args.leader_change {
+        Some(leader_change::measure(&mut world, &mut state, machines).await?)
+    } else {
+        None
     };
     let down = phase(&mut world, &mut state, 0, machines, "all Machines and Nodes to be deleted", |counts| {
         counts.machines == 0 && counts.nodes == 0
@@ -108,14 +159,23 @@ pub async fn run(args: &Args) -> Result<ScaleReport> {
     Ok(ScaleReport {
         api: world.description.clone(),
         format: args.output,
+        content: nodes.content,
         figures: Figures {
             machines,
+            pods_per_node: nodes.pods,
             up: up.figures(machines),
             down: down.figures(machines),
             instances_ever: world.cloud.ledger().ever().len(),
+            instances_provoked: provoked::INSTANCES
+                * (usize::from(args.restart) + 2 * usize::from(args.leader_change)),
+            empty_mb: empty,
             resident_mb: resident,
+            warnings: world.warnings()?,
             idle,
+            restart,
+            leader_change,
             raw_writes_per_second: world.raw_writes_per_second,
+            limit_per_second: world.limit_per_second,
         },
         instances_alive: world.cloud.alive(),
         up: up.tally,

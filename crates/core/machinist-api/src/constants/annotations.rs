@@ -15,8 +15,6 @@ pub const LAST_REPLICA_CHANGE_BY_SCALER_TIME: &str =
 /// On a MachineDeployment, copied down to the Machines: overrides the creation timeout; a Go
 /// duration.
 pub const EFFECTIVE_CREATION_TIMEOUT: &str = "node.machine.sapcloud.io/effective-creation-timeout";
-/// On a Machine: duration of joining, for people; a Go duration.
-pub const MACHINE_JOIN_DURATION: &str = "node.machine.sapcloud.io/machine-join-duration";
 /// On a Machine or Node: whether to preserve the Machine when it fails; one of the `PRESERVE_`
 /// values.
 pub const PRESERVE: &str = "node.machine.sapcloud.io/preserve";

@@ -67,6 +67,7 @@ impl Kind<Mcm> for Deployments {
             adoptable,
             taken_names,
             looked_for: world.seen.memory.looked_for.get(&deployment.uid).cloned().unwrap_or_default(),
+            set_failure: world.seen.memory.set_failures.get(&deployment.uid).cloned(),
             protects_nodes: runtime.tools.protects_nodes,
             status_written: world.seen.memory.status_written.get(&deployment.uid).copied(),
             open_raises: open_raises(runtime, world, &deployment.uid),
@@ -335,8 +336,8 @@ async fn look_for(runtime: &Arc<Runtime>, s: &Snapshot, name: &str) -> Result<()
     }
     if !is_ours {
         let message = format!(
-            "Machine {name} in annotation {} does not belong to this MachineDeployment, so nothing was deleted. Use the \
-             name of one of its Machines.",
+            "Machine {name} in annotation {} is no Machine of this MachineDeployment: it is deleted already, or the name \
+             is wrong. Nothing was deleted now.",
             annotations::TRIGGER_DELETION
         );
         tell(runtime, s, EventType::Warning, reasons::CHOSEN_MACHINE_UNKNOWN, &message);
@@ -361,8 +362,12 @@ async fn create_set(runtime: &Arc<Runtime>, s: &Snapshot, set: MachineSet) -> Re
     } else {
         creation.await
     };
+    let failures = |change: &dyn Fn(&mut BTreeMap<String, String>)| {
+        change(&mut runtime.lock().seen.memory.set_failures);
+    };
     match created {
         Ok(Created::Made) => {
+            failures(&|all| drop(all.remove(&s.deployment.uid)));
             if set.spec.replicas() > 0 {
                 let message = format!("Scaled up MachineSet {name} to {}", set.spec.replicas());
                 tell(runtime, s, EventType::Normal, reasons::SCALING_MACHINE_SET, &message);
@@ -373,6 +378,7 @@ async fn create_set(runtime: &Arc<Runtime>, s: &Snapshot, set: MachineSet) -> Re
         // it: the store will show which.
         Ok(Created::WasThere { .. }) => Ok(()),
         Err(Stop::Refused { message, .. }) => {
+            failures(&|all| drop(all.insert(s.deployment.uid.clone(), message.clone())));
             tell(runtime, s, EventType::Warning, reasons::MACHINE_SET_CREATE_ERROR, &message);
             Err(Stop::Refused { message, is_told: true })
         }

@@ -66,6 +66,11 @@ const CREATIONS: Histogram = Histogram::new(
     "Time in seconds from a Machine to its instance.",
     CHANGE_SECONDS,
 );
+const INITIALIZATIONS: Histogram = Histogram::new(
+    "machinist_machine_initialize_duration_seconds",
+    "Duration of the initialization of an instance in seconds.",
+    CHANGE_SECONDS,
+);
 const JOINS: Histogram = Histogram::new(
     "machinist_machine_join_duration_seconds",
     "Time in seconds from a Machine to its ready Node.",
@@ -263,7 +268,7 @@ pub fn announce_machine_controller(metrics: &Metrics) {
     ];
     gauges.iter().for_each(|gauge| metrics.announce(gauge));
     [FAILED_JOINS, API_REQUESTS, API_FAILURES, DRIVER_FAILURES].iter().for_each(|one| metrics.announce(one));
-    [CREATIONS, JOINS, DELETIONS, DRAINS, API_DURATION, DRIVER_DURATION]
+    [CREATIONS, INITIALIZATIONS, JOINS, DELETIONS, DRAINS, API_DURATION, DRIVER_DURATION]
         .iter()
         .for_each(|histogram| metrics.announce(histogram));
     announce_both(metrics, "machine-controller-manager-provider", &["Machine-count"]);
@@ -540,9 +545,11 @@ fn record_failed(
     metrics.set(gauge, &labels, 1.0);
 }
 
-/// Records a failed Machine that its set deleted.
+/// Records a Machine that its set deleted because its Node was unhealthy for too long. As in Go, a
+/// creation that failed does not count.
 pub(super) fn set_deleted(metrics: &Metrics, machine: &MachineFacts) {
-    if machine.status.phase == Phase::Failed {
+    let was_unhealthy = machine.status.operation.type_ == Some(OperationType::HealthCheck);
+    if machine.status.phase == Phase::Failed && was_unhealthy {
         metrics.count(&STALE, &[]);
     }
 }
@@ -578,9 +585,11 @@ pub(super) fn changed(runtime: &Runtime, seen: &Seen, change: &Change<MachineFac
 
 /// Records how long the call took that initialized the instance of a Machine.
 pub(super) fn initialized(metrics: &Metrics, machine: &MachineFacts, class: &ClassFacts, took: Duration) {
+    let labels = labels_of(machine, Some(class));
     if !deployment_of(machine).is_empty() {
-        metrics.set(&INITIALIZED, &labels_of(machine, Some(class)), took.as_secs_f64());
+        metrics.set(&INITIALIZED, &labels, took.as_secs_f64().round());
     }
+    metrics.observe(&INITIALIZATIONS, &labels, took);
 }
 
 /// The labels of the durations of Machines.

@@ -80,6 +80,8 @@ pub(crate) struct Memory {
     pub never_joined: BTreeMap<String, NeverJoined>,
     /// The last failure to create a Machine, by UID of its set.
     pub child_failures: BTreeMap<String, ChildFailure>,
+    /// The last rejection of a new MachineSet, by the UID of its MachineDeployment.
+    pub set_failures: BTreeMap<String, String>,
     /// The last failure of a set to delete a Machine, by Machine UID.
     pub kept: BTreeMap<String, ChildFailure>,
 }
@@ -193,6 +195,7 @@ impl Memory {
         self.overshooting_since.remove(uid);
         self.status_written.remove(uid);
         self.child_failures.remove(uid);
+        self.set_failures.remove(uid);
         self.never_joined.remove(uid);
         self.looked_for.remove(uid);
         self.open_raises.remove(uid);
@@ -225,6 +228,7 @@ impl Memory {
         self.overshooting_since.clear();
         self.status_written.clear();
         self.child_failures.clear();
+        self.set_failures.clear();
         self.kept.clear();
     }
 
@@ -235,7 +239,10 @@ impl Memory {
             self.answers.keys().chain(self.evictions.keys()).chain(self.reads.keys()).chain(self.kept.keys());
         let machines: BTreeSet<&String> = machines.collect();
         let owners = self.settled_numbers.keys().chain(self.status_written.keys());
-        let owners = owners.chain(self.child_failures.keys()).chain(self.looked_for.keys());
+        let owners = owners
+            .chain(self.child_failures.keys())
+            .chain(self.set_failures.keys())
+            .chain(self.looked_for.keys());
         let owners = owners.chain(self.open_raises.keys()).chain(self.late_adoptions.keys());
         let owners: BTreeSet<&String> = owners.collect();
         (machines.len(), owners.len())

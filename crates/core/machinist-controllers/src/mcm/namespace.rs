@@ -1,5 +1,6 @@
 //! The UID of the namespace that this process serves. Each instance gets it as a tag, and only
-//! instances with that tag can be collected as orphans.
+//! instances with that tag can be collected as orphans. Each Node gets it as an annotation, and
+//! only Nodes without another UID are released when their Machine is gone.
 
 use std::sync::Arc;
 
@@ -40,7 +41,9 @@ pub(super) async fn read(runtime: &Arc<Runtime>) -> Result<(), Stop> {
         let is_news = world.seen.memory.namespace_uid.as_ref() != Some(&uid);
         world.seen.memory.namespace_uid = Some(uid);
         let tokens = world.seen.tokens.iter().filter(|_| is_news);
-        tokens.map(|(_, token)| Key::Token(token.facts.facts.id.clone())).collect()
+        let tokens = tokens.map(|(_, token)| Key::Token(token.facts.facts.id.clone()));
+        let nodes = world.seen.nodes.iter().filter(|(_, node)| is_news && node.facts.mark().is_some());
+        tokens.chain(nodes.map(|(key, _)| Key::Node(key.name.clone()))).collect()
     };
     waiting.into_iter().for_each(|key| runtime.queue.wake(key));
     Ok(())

@@ -19,6 +19,7 @@ use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
 use super::machine::has_better_node;
 use super::machine_list::list_machines;
+use super::namespace;
 use super::options::Tools;
 use super::seen::{BY_NODE, HELD, Seen, YES};
 
@@ -70,6 +71,7 @@ impl Kind<Mcm> for OrphanedNodes {
             has_machine: false,
             listing_until: None,
             installation: (machine.cluster.clone(), runtime.options.namespace.clone()),
+            namespace_uid: world.seen.memory.namespace_uid.clone().flatten(),
             look: world.seen.memory.machine_looks.get(&node.uid).cloned(),
             creation_timeout: machine.defaults.creation_timeout,
         })
@@ -80,6 +82,8 @@ impl Kind<Mcm> for OrphanedNodes {
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        // An annotated Node of another namespace must not be released.
+        namespace::know(runtime).await?;
         match action {
             Action::LookForMachine => look_for_machine(runtime, s).await,
             Action::ListMachines => list_for_all_nodes(runtime).await,
@@ -124,6 +128,7 @@ fn staying(runtime: &Runtime, world: &World, node: &Arc<NodeFacts>) -> Snapshot 
         node: node.clone(),
         has_machine,
         installation: (machine.cluster.clone(), runtime.options.namespace.clone()),
+        namespace_uid: world.seen.memory.namespace_uid.clone().flatten(),
         look: world.seen.memory.machine_looks.get(&node.uid).cloned(),
         listing_until: world.seen.memory.listing_until.filter(|until| now < *until),
         creation_timeout: timeouts.chain([own]).max().unwrap_or(own),

@@ -85,8 +85,8 @@ async fn a_name_without_a_machine_is_reported_and_removed() {
     assert_eq!(
         event.message.as_deref(),
         Some(
-            "Machine stranger in annotation node.machine.sapcloud.io/trigger-deletion-by-mcm does not belong to this \
-             MachineDeployment, so nothing was deleted. Use the name of one of its Machines."
+            "Machine stranger in annotation node.machine.sapcloud.io/trigger-deletion-by-mcm is no Machine of this \
+             MachineDeployment: it is deleted already, or the name is wrong. Nothing was deleted now."
         )
     );
     tokio::time::sleep(Duration::from_secs(240)).await;

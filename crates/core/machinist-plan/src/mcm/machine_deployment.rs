@@ -286,10 +286,24 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
         s.sets.iter().all(|owned| rollout::specified(owned) == 0 && rollout::has_no_machines(owned));
     let replicas = if is_alone { s.deployment.replicas() } else { 0 };
     let set = new_set(&s.deployment, attempt, replicas, next_revision(s, None), size_annotations(s));
-    let stage = Stage::Creating(set.metadata.name.clone().unwrap_or_default());
+    if let Some(message) = &s.set_failure {
+        return again(s, set, message.clone());
+    }
+    let stage = Stage::Creating { name: set.metadata.name.clone().unwrap_or_default(), collisions: attempt };
     let why =
         Why::new(Reason::Writing("creating the MachineSet"), Step::Expect("the set creates its Machines"));
     with_status(s, &stage, vec![Action::CreateSet(Box::new(set))], why)
+}
+
+/// Creates the set again, which the API server has rejected. The status comes first: the actions
+/// after a rejected one are not performed.
+fn again(s: &Snapshot, set: MachineSet, message: String) -> Plan<Action> {
+    let refusal =
+        Refusal { reason: reasons::MACHINE_SET_CREATE_ERROR, field: String::new(), message: message.clone() };
+    let why = Why::new(McmReason::ChildFailed { message }, Step::Expect("the controller tries again"));
+    let mut plan = with_status(s, &Stage::Refused(refusal), Vec::new(), why);
+    plan.actions.push(Action::CreateSet(Box::new(set)));
+    plan
 }
 
 fn resize(s: &Snapshot, new: Option<usize>) -> Plan<Action> {

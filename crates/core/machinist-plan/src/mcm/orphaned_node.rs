@@ -2,9 +2,10 @@
 //! the cluster was restored, or Machinist was uninstalled. Without a Machine nothing else would
 //! remove our finalizer from the Node, and its deletion would hang forever.
 //!
-//! The mark on the Node says which Machine of which installation added the finalizer. Nodes of
-//! other installations are left alone. A Node without a mark, which another program left, must be
-//! older than the creation timeout and is annotated as not managed, as in Go MCM.
+//! The mark on the Node says which Machine of which installation added the finalizer, and an
+//! annotation has the UID of its namespace. Nodes of other installations are left alone, also those
+//! of an installation with the same names. A Node without a mark, which another program left, must
+//! be older than the creation timeout and is annotated as not managed, as in Go MCM.
 //!
 //! A Node that no Machine has and that stays gets the same annotation (module `unmanaged`).
 //!
@@ -40,6 +41,8 @@ pub struct Snapshot {
     pub has_machine: bool,
     /// The name of this installation's cluster, and the namespace of its Machines.
     pub installation: (String, String),
+    /// The UID of that namespace; absent while it is not known.
+    pub namespace_uid: Option<String>,
     /// The last list of Machines for this Node.
     pub look: Option<MachineRead>,
     /// When the list of Machines that is in flight ends, at the latest.
@@ -49,19 +52,31 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether the mark of the Node names another installation.
+    /// Whether the mark of the Node names another installation, or may do so: another namespace of
+    /// the same name has another UID.
     fn is_of_another_installation(&self) -> bool {
         let (cluster, namespace) = &self.installation;
-        self.node.mark().is_some_and(|mark| (&mark.cluster, &mark.namespace) != (cluster, namespace))
+        let Some(mark) = self.node.mark() else { return false };
+        let is_other_namespace =
+            self.node.namespace_uid().is_some_and(|uid| self.namespace_uid.as_deref() != Some(uid));
+        is_other_namespace || (&mark.cluster, &mark.namespace) != (cluster, namespace)
     }
 }
 
 impl Hash for Snapshot {
     /// Hashes everything that determines a decision, except the moment and the settings.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, node, has_machine, installation: _, look, listing_until, creation_timeout: _ } =
-            self;
-        (node, has_machine, look, listing_until.is_some()).hash(state);
+        let Self {
+            now: _,
+            node,
+            has_machine,
+            installation: _,
+            namespace_uid,
+            look,
+            listing_until,
+            creation_timeout: _,
+        } = self;
+        (node, has_machine, namespace_uid, look, listing_until.is_some()).hash(state);
     }
 }
 
@@ -188,6 +203,7 @@ mod tests {
             now: at(0),
             node: Arc::new(NodeFacts::parse(&node)),
             installation: ("prod".to_owned(), "team".to_owned()),
+            namespace_uid: Some("uid-ns".to_owned()),
             has_machine: false,
             look: None,
             listing_until: None,
@@ -301,5 +317,23 @@ mod tests {
         assert!(machine(&|m| m["metadata"]["labels"] = json!({"node": "n"})));
         assert!(machine(&|m| m["spec"]["providerID"] = "sim:///n".into()));
         assert!(machine(&|m| m["spec"]["providerID"] = "sim:///zone/n".into()));
+    }
+
+    /// Two control planes of one name, for example during a migration, have Nodes in one cluster.
+    #[test]
+    fn a_node_of_a_namespace_of_the_same_name_is_left_alone() {
+        let of = |uid: &str| {
+            let mut s = snapshot(Some("prod/team/uid-m"), 9000);
+            s.look = Some(MachineRead { started: at(-1), claimed_by: None });
+            let mut node = (*s.node).clone();
+            let annotations = node.annotations.get_or_insert_default();
+            annotations.insert("machinist.dev/namespace-uid".to_owned(), uid.to_owned());
+            s.node = Arc::new(node);
+            s
+        };
+        assert_eq!(actions(&of("uid-ns")), ["node: remove finalizer"]);
+        assert!(actions(&of("uid-of-another")).is_empty());
+        let unknown = Snapshot { namespace_uid: None, ..of("uid-ns") };
+        assert!(actions(&unknown).is_empty(), "its own UID is not known yet");
     }
 }

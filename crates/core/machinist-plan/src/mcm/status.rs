@@ -97,18 +97,30 @@ pub enum Stage<'s> {
     Refused(Refusal),
     /// The deployment is being deleted.
     Leaving,
-    /// The set of the template is about to be created, with its name.
-    Creating(String),
+    /// The set of the template is about to be created.
+    Creating {
+        /// The name of the set.
+        name: String,
+        /// How many names before it were taken.
+        collisions: u32,
+    },
     /// The sets are sized. The set of the template exists, unless the rollout rests or old Machines
     /// have to be deleted first.
     Rolling(Option<&'s Owned>),
 }
 
 impl<'s> Stage<'s> {
+    fn collisions(&self) -> Option<i32> {
+        match self {
+            Self::Creating { collisions, .. } => Some(i32::try_from(*collisions).unwrap_or(i32::MAX)),
+            Self::Refused(_) | Self::Leaving | Self::Rolling(_) => None,
+        }
+    }
+
     fn new_set(&self) -> Option<&'s Owned> {
         match self {
             Self::Rolling(new) => *new,
-            Self::Refused(_) | Self::Leaving | Self::Creating(_) => None,
+            Self::Refused(_) | Self::Leaving | Self::Creating { .. } => None,
         }
     }
 }
@@ -130,7 +142,10 @@ pub fn of_deployment(s: &machine_deployment::Snapshot, stage: &Stage<'_>) -> Mac
         preserved_failed_replicas: to_i32(all().filter(|machine| is_preserved(machine, s.now)).count()),
         unavailable_replicas: wanted.saturating_sub(available).max(0),
         conditions: Vec::new(),
-        collision_count: current.collision_count,
+        collision_count: match stage {
+            Stage::Creating { collisions: 1.., .. } => stage.collisions(),
+            _ => current.collision_count,
+        },
         failed_machines: s
             .sets
             .iter()
@@ -196,7 +211,7 @@ fn deployment_conditions(
             let message = format!("Deployment is not reconciled: {}", refusal.message);
             (ConditionStatus::False, reasons::MINIMUM_REPLICAS_UNAVAILABLE, message)
         }
-        (false, Stage::Leaving | Stage::Creating(_) | Stage::Rolling(_)) => {
+        (false, Stage::Leaving | Stage::Creating { .. } | Stage::Rolling(_)) => {
             let message = "Deployment does not have minimum availability.".to_owned();
             (ConditionStatus::False, reasons::MINIMUM_REPLICAS_UNAVAILABLE, message)
         }
@@ -212,7 +227,7 @@ fn has_enough(s: &machine_deployment::Snapshot, status: &MachineDeploymentStatus
         // The invalid field may be a bound, so the bounds do not count. No Machine will be created,
         // so 0 is not enough.
         Stage::Refused(_) => s.deployment.replicas().max(1),
-        Stage::Leaving | Stage::Creating(_) | Stage::Rolling(_) => {
+        Stage::Leaving | Stage::Creating { .. } | Stage::Rolling(_) => {
             s.deployment.replicas().saturating_sub(s.deployment.max_unavailable())
         }
     };
@@ -278,7 +293,7 @@ fn progressing(
             return say(ConditionStatus::False, reason, message.clone());
         }
         Stage::Leaving => return before.cloned(),
-        Stage::Creating(name) => {
+        Stage::Creating { name, .. } => {
             let message = format!("Created new machine set \"{name}\"");
             return say(ConditionStatus::True, reasons::NEW_MACHINE_SET_CREATED, message);
         }

@@ -139,6 +139,7 @@ impl Toy {
             adoptable: Vec::new(),
             taken_names: Default::default(),
             looked_for: Default::default(),
+            set_failure: None,
             protects_nodes: true,
             status_written: None,
             open_raises: Vec::new(),

@@ -4,8 +4,8 @@ use machinist_driver::contract::run;
 
 use crate::cloud::Cloud;
 
-/// The cloud has one spelling of an id, one place, and no instance that is initialized after its creation. The
-/// stand-in can arrange every other case.
+/// The cloud has one spelling of an id, one place, and no instance that is initialized after its
+/// creation. The stand-in can arrange every other case.
 const SKIPPED: &[&str] = &[
     "other_spellings_name_the_same_instance",
     "places_of_one_credential_are_two_accounts",

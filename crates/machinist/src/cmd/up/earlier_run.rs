@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use machinist_api::manifest::{ManifestObject, Place};
+use machinist_api::manifest::{DocumentPlace, ManifestObject};
 use machinist_api::mcm::API_VERSION;
 use machinist_apiserver::{Folder, Kept, Object, Server};
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,7 @@ pub(super) fn namespaces(kept: &Kept) -> BTreeSet<String> {
 pub(super) fn machine_objects(server: &Server, namespace: &str) -> Vec<ManifestObject> {
     let ours = unowned(server).filter(|(_, object)| object.namespace() == namespace);
     let ours = ours.map(|(kind, object)| ManifestObject {
-        place: Place { document: 1, item: None },
+        place: DocumentPlace { document: 1, item: None },
         api_version: API_VERSION.to_owned(),
         kind: kind.to_owned(),
         namespace: Some(namespace.to_owned()),

@@ -53,6 +53,22 @@ impl Event {
             if request.verb == "delete" && request.resource == "machines" && request.is_commit())
     }
 
+    /// Whether the event is an eviction that the API server accepted.
+    pub(super) fn evicts_pod(&self) -> bool {
+        matches!(self, Self::Api(request)
+            if request.resource == "pods/eviction"
+                && request.program == Program::MachineController
+                && request.is_commit())
+    }
+
+    /// Whether a controller asks to delete a pod without an eviction.
+    pub(super) fn deletes_pod(&self) -> bool {
+        matches!(self, Self::Api(request)
+            if request.verb.starts_with("delete")
+                && request.resource == "pods"
+                && request.program != Program::Other)
+    }
+
     pub(super) fn makes_instance(&self) -> bool {
         matches!(self, Self::Ledger(LedgerCommit::Made { .. }))
     }

@@ -2,21 +2,28 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use machinist_api::Machine;
 use machinist_cloud_sim::Ledger;
+use tokio::time::Instant;
 
 use super::events::{Event, Sources};
+use super::notice::tell;
 use crate::cluster_state::ClusterState;
 use crate::clusters::MeasuredClusters;
 use crate::loopback;
 use crate::objects::{self, NAMESPACE};
 use crate::program::{Process, Programs};
 use crate::requests::{AuditLog, Program};
+
+/// Time in which all machines join or are removed while no controller is killed.
+const WITHOUT_KILLS: Duration = Duration::from_secs(240);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Short Leases: after a kill, the restarted controller acts when the old Lease has expired. The
 /// renew deadline must leave time for a call to the cloud.
@@ -29,6 +36,7 @@ const LEASE: [&str; 3] = [
 /// All programs of the test. Dropping it ends them.
 pub(super) struct World {
     pub(super) control: Client,
+    pub(super) target: Client,
     pub(super) state: ClusterState,
     machine_controller: Controller,
     manager: Controller,
@@ -42,6 +50,8 @@ pub(super) struct World {
 struct Controller {
     process: Process,
     acted: Option<Timestamp>,
+    /// When it last renewed its Lease.
+    renewed: Option<Timestamp>,
 }
 
 impl Controller {
@@ -49,16 +59,26 @@ impl Controller {
     fn is_acting(&self) -> bool {
         self.acted.is_some_and(|acted| self.process.started() < acted)
     }
+
+    /// Whether the controller holds its Lease since its start.
+    fn leads(&self) -> bool {
+        self.renewed.is_some_and(|renewed| self.process.started() < renewed)
+    }
 }
 
 impl World {
-    pub(super) async fn start(machinist: PathBuf, logs: Option<&Path>) -> Result<Self> {
+    /// `other` is the program that takes turns with `machinist`, restart by restart.
+    pub(super) async fn start(
+        machinist: PathBuf,
+        other: Option<PathBuf>,
+        logs: Option<&Path>,
+    ) -> Result<Self> {
         let clusters = MeasuredClusters::from_environment()?;
         let user_agent = "machinist-bench/kill";
         let control = clusters.control.client(user_agent).await?;
         let target = clusters.target.client(user_agent).await?;
         objects::install_kinds(&control).await?;
-        let programs = Programs::new(machinist, logs)?;
+        let programs = Programs::new(machinist, logs)?.with_other(other);
         let data = programs.folder.join("cloud");
         std::fs::create_dir_all(&data).with_context(|| format!("cannot create {}", data.display()))?;
 
@@ -86,7 +106,7 @@ impl World {
             ];
             arguments.extend(LEASE.map(str::to_owned));
             arguments.extend(more);
-            Ok(Controller { process: programs.start(arguments)?, acted: None })
+            Ok(Controller { process: programs.start_alternating(arguments)?, acted: None, renewed: None })
         };
         let machine_controller =
             controller("machine-controller", Some(format!("--sim-endpoint={cloud_url}")))?;
@@ -96,8 +116,9 @@ impl World {
             audit_logs.push(AuditLog::open(clusters.target.audit_log()?)?);
         }
         Ok(Self {
-            state: ClusterState::follow(control.clone(), target),
+            state: ClusterState::follow(control.clone(), target.clone()),
             control,
+            target,
             machine_controller,
             manager,
             cloud,
@@ -105,6 +126,39 @@ impl World {
             sources: Sources { logs: audit_logs, ledger },
             _programs: programs,
         })
+    }
+
+    /// Creates the deployment with its first machines, and waits until they run. Their events are
+    /// not counted.
+    pub(super) async fn begin(&mut self, machines: u32, seed: u64) -> Result<()> {
+        objects::apply(&self.control, machines).await?;
+        self.until_all_run(machines).await?;
+        tell(&format!("{machines} machines run; seed {seed}"));
+        for event in self.take_events()? {
+            self.note(&event);
+        }
+        Ok(())
+    }
+
+    /// Deletes all machines without kills.
+    pub(super) async fn remove_all(&mut self) -> Result<()> {
+        objects::scale(&self.control, 0).await?;
+        self.until_all_run(0).await
+    }
+
+    /// Waits until this number of machines run, without kills.
+    async fn until_all_run(&mut self, machines: u32) -> Result<()> {
+        let began = Instant::now();
+        while !self.state.now().all_run(machines) {
+            ensure!(
+                began.elapsed() < WITHOUT_KILLS,
+                "timed out after {WITHOUT_KILLS:?}: expected {machines} machines. Current state: {}",
+                self.state.now()
+            );
+            self.revive()?;
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
     }
 
     /// The events since the last call.
@@ -115,9 +169,41 @@ impl World {
     /// Records which controller caused the event.
     pub(super) fn note(&mut self, event: &Event) {
         let Event::Api(request) = event else { return };
-        if let Some(controller) = self.controller(request.program).filter(|_| event.counts()) {
+        let Some(controller) = self.controller(request.program).filter(|_| request.is_commit()) else {
+            return;
+        };
+        if event.counts() {
             controller.acted = controller.acted.max(request.received);
         }
+        if request.is_about_leases() {
+            controller.renewed = controller.renewed.max(request.received);
+        }
+    }
+
+    /// Whether both controllers hold their Leases.
+    pub(super) fn both_lead(&self) -> bool {
+        self.machine_controller.leads() && self.manager.leads()
+    }
+
+    /// Kills a controller, also one that waits for its Lease, and restarts it.
+    pub(super) async fn restart(&mut self, program: Program) -> Result<()> {
+        let Some(controller) = self.controller(program) else { return Ok(()) };
+        if !controller.process.revive()? {
+            controller.process.kill().await?;
+            controller.process.restart()?;
+        }
+        Ok(())
+    }
+
+    /// The address of the stream of the cloud's commits.
+    pub(super) fn commits_url(&self) -> String {
+        format!("{}/admin/commits", self.cloud_url)
+    }
+
+    /// File names of the programs that the controllers run, the machine controller's first.
+    pub(super) fn running_programs(&self) -> String {
+        let path = |controller: &Controller| controller.process.program().display().to_string();
+        format!("{}, {}", path(&self.machine_controller), path(&self.manager))
     }
 
     /// Kills the drawn controller; if it waits for its Lease, kills the controller that caused the
@@ -164,9 +250,17 @@ impl World {
 
     /// The UIDs of all Machines.
     pub(super) async fn machine_uids(&self) -> Result<BTreeSet<String>> {
+        Ok(self.machines().await?.iter().filter_map(ResourceExt::uid).collect())
+    }
+
+    /// The names of all Machines.
+    pub(super) async fn machine_names(&self) -> Result<BTreeSet<String>> {
+        Ok(self.machines().await?.iter().map(ResourceExt::name_any).collect())
+    }
+
+    async fn machines(&self) -> Result<Vec<Machine>> {
         let machines: Api<Machine> = Api::namespaced(self.control.clone(), NAMESPACE);
-        let list = machines.list(&ListParams::default()).await.context("cannot list Machines")?;
-        Ok(list.items.iter().filter_map(ResourceExt::uid).collect())
+        Ok(machines.list(&ListParams::default()).await.context("cannot list Machines")?.items)
     }
 
     fn controller(&mut self, program: Program) -> Option<&mut Controller> {

@@ -39,6 +39,9 @@ pub struct PerMachine {
     pub manager: f64,
     /// Requests about Events, by both controllers.
     pub events: f64,
+    /// Evictions of pods by the machine controller, which are not in its number: they depend on the
+    /// number of pods.
+    pub evictions: f64,
 }
 
 impl RequestTally {
@@ -93,10 +96,13 @@ impl RequestTally {
             per(rows.map(|(_, count)| *count).sum(), machines)
         };
         let is_event = |row: &Row| row.resource == "events";
+        let is_eviction = |row: &Row| row.resource == "pods/eviction";
+        let is_counted = |row: &Row| !is_event(row) && !is_eviction(row);
         PerMachine {
-            machine_controller: sum(&|row| row.program == Program::MachineController && !is_event(row)),
+            machine_controller: sum(&|row| row.program == Program::MachineController && is_counted(row)),
             manager: sum(&|row| row.program == Program::Manager && !is_event(row)),
             events: sum(&is_event),
+            evictions: sum(&is_eviction),
         }
     }
 }
@@ -136,6 +142,7 @@ mod tests {
         for request in [
             request(Program::MachineController, "patch", "machines/status", 200),
             request(Program::MachineController, "patch", "machines", 422),
+            request(Program::MachineController, "create", "pods/eviction", 201),
             request(Program::MachineController, "list", "nodes", 200),
             request(Program::MachineController, "create", "events", 201),
             request(Program::Manager, "create", "machines", 201),
@@ -145,8 +152,11 @@ mod tests {
         ] {
             tally.add(request);
         }
-        assert_eq!(tally.writes(2), PerMachine { machine_controller: 1.0, manager: 1.0, events: 1.0 });
-        assert_eq!(tally.reads(2), PerMachine { machine_controller: 0.5, manager: 0.0, events: 0.0 });
+        assert_eq!(
+            tally.writes(2),
+            PerMachine { machine_controller: 1.0, manager: 1.0, events: 1.0, evictions: 0.5 }
+        );
+        assert_eq!(tally.reads(2), PerMachine { machine_controller: 0.5, ..PerMachine::default() });
         assert_eq!(tally.conflicts().len(), 3);
         assert_eq!(tally.machines_made(), 1);
     }

@@ -60,7 +60,11 @@ pub(super) async fn measure(world: &mut World, length: Duration) -> Result<IdleF
     })
 }
 
-async fn until_silent(world: &mut World) -> Result<()> {
+/// Waits until the controllers send nothing, except about Leases.
+///
+/// # Errors
+/// When they do not stop sending.
+pub(super) async fn until_silent(world: &mut World) -> Result<()> {
     let is_silent =
         until_quiet_for(SILENT, SILENT_WITHIN, || Ok(world.requests.take()?.iter().any(is_counted))).await?;
     ensure!(is_silent, "the controllers still send requests after {SILENT_WITHIN:?}");

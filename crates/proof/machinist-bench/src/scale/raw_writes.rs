@@ -14,12 +14,12 @@ use serde_json::json;
 use tokio::time::Instant;
 
 /// The number of writers that Go MCM's figures were measured with.
-const WRITERS: u32 = 32;
+pub(super) const WRITERS: u32 = 32;
 /// Time before the measurement, to open connections and fill caches.
 const WARM_UP: Duration = Duration::from_secs(1);
 const MEASURED: Duration = Duration::from_secs(5);
 /// A namespace that the controllers do not watch.
-const NAMESPACE: &str = "raw-writes";
+pub(super) const NAMESPACE: &str = "raw-writes";
 
 /// Status patches of Machines per second, by 32 writers, each on its own Machine. The patches have
 /// the form of the controllers' patches.

@@ -1,5 +1,6 @@
 //! The measured system: an API server, an instant cloud, and both controllers.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +14,21 @@ use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver_sim::SimProvider;
 use machinist_kube::{ClientOptions, layer_client};
 use machinist_plan::mcm::Why;
+use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::report::Resident;
-use super::{join, raw_writes};
+use super::node::Content;
+use super::processes::{CLUSTER, Pair, Processes};
+use super::{join, limit, raw_writes, warnings};
 use crate::clusters::MeasuredClusters;
 use crate::loopback;
 use crate::objects::{self, NAMESPACE};
-use crate::program::{Process, Programs, resident_mb};
+use crate::program::{Programs, resident_mb};
 use crate::progress;
 use crate::requests::{AuditLog, MACHINE_CONTROLLER, MANAGER, Requests};
 
 /// User-Agent of the benchmark, so that its requests are not counted as the controllers'.
 const BENCH: &str = "machinist-bench";
-/// The name of this installation in the cloud.
-const CLUSTER: &str = "bench";
 /// Period of the checks that the processes still run.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -39,21 +40,42 @@ pub(super) struct World {
     pub(super) requests: Requests,
     pub(super) cloud: Cloud,
     pub(super) raw_writes_per_second: Option<f64>,
+    /// Machines per second with direct writes; absent on the embedded server.
+    pub(super) limit_per_second: Option<f64>,
+    /// Pods on each Node.
+    pub(super) pods: u32,
     controllers: Controllers,
     /// The tasks of the thin join and of the cloud's port.
     _parts: JoinSet<()>,
-    _programs: Option<Programs>,
+}
+
+/// Resident memory in megabytes.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resident {
+    /// Memory of the machine controller.
+    pub machine_controller: f64,
+    /// Memory of the manager.
+    pub manager: f64,
+}
+
+/// The Nodes that the benchmark plays.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NodeSettings {
+    pub(super) content: Content,
+    /// Pods on each Node.
+    pub(super) pods: u32,
 }
 
 /// Both controllers, as tasks or as processes.
 enum Controllers {
     InProcess { machine_controller: Running, manager: Running, inspectors: [Inspector; 2] },
-    Processes { machine_controller: Box<Process>, manager: Box<Process> },
+    Processes(Box<Processes>),
 }
 
 impl World {
     /// All parts in this process, as in `machinist up`. Each part has its own client of the server.
-    pub(super) async fn embedded() -> Result<Self> {
+    pub(super) async fn embedded(settings: NodeSettings) -> Result<Self> {
         let server = Server::new(Config::default());
         let client = |name: &str| {
             layer_client(server.service_as(Identity::admin()), &ClientOptions::new(format!("{name}/bench")))
@@ -63,7 +85,7 @@ impl World {
         let requests = Requests::Embedded(server.audit());
         let cloud = instant_cloud();
         let mut parts = JoinSet::new();
-        parts.spawn(join::join_all(cloud.clone(), client(BENCH)));
+        parts.spawn(join::join_all(cloud.clone(), client(BENCH), settings.content));
         let clients = |name| Clients { control: client(name), target: client(name) };
         let provider = Arc::new(SimProvider::in_process(cloud.clone()));
         let machine_controller = MachineController::start(
@@ -86,15 +108,20 @@ impl World {
             requests,
             cloud,
             raw_writes_per_second: None,
+            limit_per_second: None,
+            pods: settings.pods,
             controllers: Controllers::InProcess { machine_controller, manager, inspectors },
             _parts: parts,
-            _programs: None,
         })
     }
 
     /// kube-apiserver and etcd, and each controller as a separate process. The cloud is in this
     /// process, and the controllers reach it over HTTP.
-    pub(super) async fn real(machinist: PathBuf, logs: Option<&Path>) -> Result<Self> {
+    pub(super) async fn real(
+        machinist: PathBuf,
+        logs: Option<&Path>,
+        settings: NodeSettings,
+    ) -> Result<Self> {
         let clusters = MeasuredClusters::from_environment()?;
         if !clusters.are_one() {
             bail!("expected one cluster for both roles, because the figures are for one server");
@@ -104,6 +131,7 @@ impl World {
         let requests = Requests::Real(AuditLog::open(cluster.audit_log()?)?);
         objects::install_kinds(&client).await?;
         let raw = raw_writes::measure(&client).await.context("the raw rate of writes")?;
+        let limit = limit::measure(&client, settings.content).await.context("the limit of the server")?;
 
         let cloud = instant_cloud();
         let server =
@@ -111,32 +139,10 @@ impl World {
         let cloud_url = server.url();
         let mut parts = JoinSet::new();
         parts.spawn(server.serve(std::future::pending()));
-        parts.spawn(join::join_all(cloud.clone(), client.clone()));
+        parts.spawn(join::join_all(cloud.clone(), client.clone(), settings.content));
 
         let programs = Programs::new(machinist, logs)?;
-        let start = async |job: &str, more: &[String]| -> Result<Box<Process>> {
-            let address = loopback::free_address()?;
-            let mut arguments = vec![
-                job.to_owned(),
-                format!("--target-kubeconfig={}", cluster.kubeconfig.display()),
-                format!("--namespace={NAMESPACE}"),
-                format!("--address={}", address.ip()),
-                format!("--port={}", address.port()),
-                // Leases are renewed at intervals. Counted requests would include them as a cost of
-                // machines.
-                "--leader-elect=false".to_owned(),
-            ];
-            arguments.extend_from_slice(more);
-            let mut process = programs.start(arguments)?;
-            process.until_ok(&format!("http://{address}/readyz")).await?;
-            Ok(Box::new(process))
-        };
-        let machine_controller = start(
-            "machine-controller",
-            &[format!("--sim-endpoint={cloud_url}"), format!("--cluster-name={CLUSTER}")],
-        )
-        .await?;
-        let manager = start("machine-controller-manager", &[]).await?;
+        let processes = Processes::start(programs, cluster.kubeconfig.clone(), cloud_url).await?;
         Ok(Self {
             description: format!(
                 "kube-apiserver {} with etcd, each controller a process of its own",
@@ -146,9 +152,10 @@ impl World {
             requests,
             cloud,
             raw_writes_per_second: Some(crate::requests::round(raw)),
-            controllers: Controllers::Processes { machine_controller, manager },
+            limit_per_second: Some(crate::requests::round(limit)),
+            pods: settings.pods,
+            controllers: Controllers::Processes(Box::new(processes)),
             _parts: parts,
-            _programs: Some(programs),
         })
     }
 
@@ -159,13 +166,43 @@ impl World {
                 ended = machine_controller.ended() => ended.into(),
                 ended = manager.ended() => ended.into(),
             },
-            Controllers::Processes { machine_controller, manager } => loop {
-                if let Err(error) = machine_controller.ensure_alive().and_then(|()| manager.ensure_alive()) {
+            Controllers::Processes(processes) => loop {
+                if let Err(error) = processes.ensure_alive() {
                     return error;
                 }
                 tokio::time::sleep(LOOK_EVERY).await;
             },
         }
+    }
+
+    /// Fails if a controller that is a process has exited.
+    pub(super) fn ensure_alive(&mut self) -> Result<()> {
+        self.processes().map_or(Ok(()), Processes::ensure_alive)
+    }
+
+    /// The controllers as processes.
+    ///
+    /// # Errors
+    /// When both are in this process.
+    pub(super) fn processes(&mut self) -> Result<&mut Processes> {
+        match &mut self.controllers {
+            Controllers::InProcess { .. } => bail!("the controllers are no processes of their own"),
+            Controllers::Processes(processes) => Ok(processes),
+        }
+    }
+
+    /// Warnings in the logs of the controllers; absent if they are in this process.
+    pub(super) fn warnings(&self) -> Result<Option<BTreeMap<String, u64>>> {
+        match &self.controllers {
+            Controllers::InProcess { .. } => Ok(None),
+            Controllers::Processes(processes) => warnings::count(processes.logs()).map(Some),
+        }
+    }
+
+    /// Posts the pods of the Nodes of all instances.
+    pub(super) async fn fill_nodes(&self) -> Result<()> {
+        let ledger = self.cloud.ledger();
+        join::fill(&self.client, ledger.alive().map(|entry| entry.name.to_string()), self.pods).await
     }
 
     /// Current memory of the controllers. In one process, its memory counts for both.
@@ -175,10 +212,13 @@ impl World {
                 let all = crate::requests::round(resident_mb("self")?);
                 Ok(Resident { machine_controller: all, manager: all })
             }
-            Controllers::Processes { machine_controller, manager } => Ok(Resident {
-                machine_controller: crate::requests::round(machine_controller.resident_mb()?),
-                manager: crate::requests::round(manager.resident_mb()?),
-            }),
+            Controllers::Processes(processes) => {
+                let Pair { machine_controller, manager } = processes.leaders();
+                Ok(Resident {
+                    machine_controller: crate::requests::round(machine_controller.process.resident_mb()?),
+                    manager: crate::requests::round(manager.process.resident_mb()?),
+                })
+            }
         }
     }
 
@@ -188,8 +228,9 @@ impl World {
             Controllers::InProcess { .. } => {
                 bail!("in one process, the CPU time is not the controllers' alone")
             }
-            Controllers::Processes { machine_controller, manager } => {
-                Ok((machine_controller.cpu_seconds()?, manager.cpu_seconds()?))
+            Controllers::Processes(processes) => {
+                let Pair { machine_controller, manager } = processes.leaders();
+                Ok((machine_controller.process.cpu_seconds()?, manager.process.cpu_seconds()?))
             }
         }
     }

@@ -12,7 +12,7 @@ use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::facts::{ACCOUNT, EARLIER_CALLS_SINCE, PLACE};
 use machinist_plan::mcm::facts::{
-    AttachmentFacts, DELETION_HELD, MachineFacts, NodeFacts, Token, TokenFacts,
+    AttachmentFacts, DELETION_HELD, MachineFacts, NODE_MARK, NodeFacts, Token, TokenFacts,
 };
 use machinist_plan::mcm::machine::{Action, OperationWrite, Severity, Snapshot};
 use machinist_runtime::Stop;
@@ -168,7 +168,12 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
         Action::Find(which) => instance::find(asking(runtime, s)?, which),
         Action::ObserveBoot(which) => instance::observe_boot(asking(runtime, s)?, which),
         Action::Delete(permit) => instance::delete(asking(runtime, s)?, permit),
-        Action::SyncNode(sync) => {
+        Action::SyncNode(mut sync) => {
+            if sync.annotations.contains_key(NODE_MARK) {
+                namespace::know(runtime).await?;
+                let uid = runtime.lock().seen.memory.namespace_uid.clone().flatten();
+                sync.annotations.extend(uid.map(|uid| (NAMESPACE_TAG.to_owned(), Some(uid))));
+            }
             let key = ObjectKey::cluster_scoped(&sync.node.name);
             Write { key, ..write }.patch::<NodeFacts>(node::patch(&sync)).await
         }

@@ -96,6 +96,11 @@ pub(super) fn change_update(
     let patch = GuardedPatch::new(&node.uid)
         .test(&field("type"), Some(&Value::from(conditions::NODE_IN_PLACE_UPDATE)))
         .test(&field("reason"), Some(&Value::from(read.reason.as_str())));
+    // The program on the Node begins when it sees this stage.
+    let patch = match condition.reason {
+        reasons::READY_FOR_UPDATE => patch.test(&["spec", "unschedulable"], Some(&Value::from(true))),
+        _ => patch,
+    };
     Some(patch.replace(&at, update_condition(condition, now)))
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use machinist_api::constants::{annotations, conditions, finalizers, labels, taints};
+use machinist_core::orphan::NAMESPACE_TAG;
 
 use super::machine::ConditionFacts;
 use super::machine::MachineFacts;
@@ -140,6 +141,12 @@ impl NodeFacts {
         let unknown =
             || NodeMark { cluster: text.clone(), namespace: String::new(), machine_uid: String::new() };
         Some(NodeMark::parse(text).unwrap_or_else(unknown))
+    }
+
+    /// Returns the UID of the namespace of the Machine that added our finalizer. Two installations
+    /// may have the same names.
+    pub fn namespace_uid(&self) -> Option<&str> {
+        self.annotation(NAMESPACE_TAG)
     }
 
     /// Returns the capacity of a resource.

@@ -223,7 +223,9 @@ fn name_silence(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
         labels::FORCE_DELETION
     );
     if DRAIN_TEXT_EVERY <= since(s.now, silence.since) {
-        let description = format!("Deletion waits: {reason}. {}", current_marker(s));
+        // The condition of the Node may not be written yet.
+        let prefix = if began_failed(s) { HAD_FAILED } else { "" };
+        let description = format!("{prefix}Deletion waits: {reason}. {}", current_marker(s));
         plan.actions.splice(0..0, say(s, description));
     }
     plan.why = Why::new(reason, Step::Fix(fix)).since(plan.why.since);
@@ -627,10 +629,13 @@ fn prepare(s: &Snapshot, node: &Arc<NodeFacts>) -> Vec<Action> {
 
 /// Returns the reason of the condition Terminating.
 fn terminating_reason(s: &Snapshot) -> &'static str {
+    if began_failed(s) { reasons::UNHEALTHY } else { reasons::SCALE_DOWN }
+}
+
+/// Whether the status says that the deletion began with a failed Machine.
+fn began_failed(s: &Snapshot) -> bool {
     let operation = &s.machine.status.operation;
-    let had_failed =
-        operation.type_ == Some(OperationType::Delete) && operation.description().starts_with(HAD_FAILED);
-    if had_failed { reasons::UNHEALTHY } else { reasons::SCALE_DOWN }
+    operation.type_ == Some(OperationType::Delete) && operation.description().starts_with(HAD_FAILED)
 }
 
 /// Reports a blocked drain, at most every 30 seconds. The description keeps the marker from which

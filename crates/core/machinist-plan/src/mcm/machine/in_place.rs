@@ -129,9 +129,9 @@ impl Update<'_> {
                 fail(self.s, message, plan);
             }
             (_, Some(reasons::READY_FOR_UPDATE)) => time_out(self.s, plan),
-            (_, Some(reasons::DRAIN_SUCCESSFUL)) if is_cordoned => {
-                self.say(reasons::READY_FOR_UPDATE, "The Node may be updated", plan);
-            }
+            // Since the end of the drain, the Node may have been open to pods for a while. So the
+            // update needs the evidence of the drain once more.
+            (_, Some(reasons::DRAIN_SUCCESSFUL)) if is_cordoned => self.drain(plan),
             (_, Some(reasons::SELECTED_FOR_UPDATE)) => self.drain(plan),
             // A user has removed the label of a failed update, or the Node takes pods again: the
             // Node is drained again before it is updated.
@@ -203,6 +203,10 @@ impl Update<'_> {
         match (LivingDrain { s, node, began, closed, reason: &why }).step(plan) {
             DrainState::Draining => {}
             DrainState::Blocked(blocked) => plan.actions.extend(self.say_blocked(&blocked)),
+            DrainState::Drained(_) if self.stage() == Some(reasons::DRAIN_SUCCESSFUL) => {
+                self.say(reasons::READY_FOR_UPDATE, "The Node may be updated", plan);
+                plan.why = Why::new(Reason::Writing("allowing the update"), UPDATED);
+            }
             DrainState::Drained(events) if s.machine.status.phase == Phase::InPlaceUpdating => {
                 self.say(reasons::DRAIN_SUCCESSFUL, markers::IN_PLACE_DRAIN_SUCCESSFUL, plan);
                 plan.actions.extend(events);

@@ -208,7 +208,11 @@ fn healthy(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
             let description = format!("Machine {} successfully re-joined the cluster", s.machine.name);
             OperationWrite::successful(OperationType::HealthCheck, description)
         };
-        let message = operation.description.clone();
+        let mut message = operation.description.clone();
+        if joins {
+            let took = s.now.duration_since(s.machine.created).as_secs().max(0);
+            message = format!("{message} after {took} s");
+        }
         if let Some(write) = s.status(Phase::Running, operation) {
             plan.actions.push(Action::SetStatus(Box::new(write.with_conditions(&node.conditions))));
             plan.actions.push(Action::Tell { severity: Severity::Normal, reason: JOINED, message });

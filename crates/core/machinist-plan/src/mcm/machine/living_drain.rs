@@ -7,7 +7,7 @@
 //! besides pods, so the wait for the VolumeAttachments that a forced drain leaves is absent.
 //!
 //! A Node counts as drained only after a list of its pods, which began after the watch showed that
-//! the Node takes no new pods.
+//! the Node takes no new pods, and only while that watch is fresh.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,6 +150,13 @@ impl LivingDrain<'_> {
         // The planner has judged each pod of a drain by force. The store shows the listed pods.
         let is_confirmed = |leaving: usize| manner != Manner::Polite || leaving <= late;
         if list.is_some_and(|list| is_confirmed(list.leaving)) {
+            // Another actor may have uncordoned the Node since the store last changed.
+            if let Some(wait) = s.nodes_freshness.obstacle(|| Action::ReadNodes) {
+                plan.actions.extend(wait.actions);
+                plan.wait = plan.wait.earliest(wait.wait);
+                plan.why = wait.why;
+                return DrainState::Draining;
+            }
             let events = match manner {
                 Manner::Polite => None,
                 Manner::Forced { since } => tell_forced(s, since, cause),

@@ -916,7 +916,7 @@ fn a_node_is_synced_without_a_label_that_is_too_long() {
     expect![[r#"
         do    node m: sync finalizer, annotations machine last-applied-anno-labels-taints
         do    status: Running, Create Successful "Machine LONG successfully joined the cluster", 1 conditions
-        do    event MachineJoined: Machine LONG successfully joined the cluster
+        do    event MachineJoined: Machine LONG successfully joined the cluster after 5 s
         why   up to date; since 2027-01-15T07:59:30Z
         wait  for a change
     "#]]
@@ -951,7 +951,7 @@ fn a_restored_or_moved_machine_renews_the_mark_of_its_node() {
 fn a_healthy_node_makes_it_running_and_deletes_the_token() {
     world().pending().node("True").synced().token(1300).check(expect![[r#"
         do    status: Running, Create Successful "Machine m successfully joined the cluster", 1 conditions
-        do    event MachineJoined: Machine m successfully joined the cluster
+        do    event MachineJoined: Machine m successfully joined the cluster after 5 s
         do    token i8uopf: delete
         why   up to date; since 2027-01-15T07:59:30Z
         wait  for a change

@@ -28,6 +28,8 @@ pub struct Snapshot {
     /// Names of Machines that this process has looked up at the API server. If no set has such a
     /// Machine, the deployment does not own it. Memory: may be empty at any moment.
     pub looked_for: BTreeSet<String>,
+    /// The answer to the last POST of a set, if the API server rejected it. Memory.
+    pub set_failure: Option<String>,
     /// `--autoscaler-scaledown-annotation-during-rollout`: whether the autoscaler must not remove
     /// Nodes during a rollout.
     pub protects_nodes: bool,
@@ -56,6 +58,7 @@ impl Hash for Snapshot {
             adoptable: _,
             taken_names: _,
             looked_for,
+            set_failure,
             protects_nodes: _,
             status_written: _,
             open_raises,
@@ -63,7 +66,7 @@ impl Hash for Snapshot {
             predecessor_until: _,
         } = self;
         machines_freshness.is_fresh().hash(state);
-        (deployment, sets, looked_for, late_adoptions).hash(state);
+        (deployment, sets, looked_for, set_failure, late_adoptions).hash(state);
         for OpenRaise { set, patched, until: _ } in open_raises {
             (set, patched).hash(state);
         }

@@ -36,6 +36,7 @@ struct World {
     free: Vec<Value>,
     taken: BTreeSet<String>,
     looked_for: BTreeSet<String>,
+    set_failure: Option<String>,
     protects_nodes: bool,
     status_written: Option<Timestamp>,
     open_raises: Vec<OpenRaise>,
@@ -65,6 +66,7 @@ fn world(replicas: u32) -> World {
         free: Vec::new(),
         taken: BTreeSet::new(),
         looked_for: BTreeSet::new(),
+        set_failure: None,
         // Only the tests about marks on Nodes check them.
         protects_nodes: false,
         status_written,
@@ -173,6 +175,7 @@ impl World {
             adoptable: self.free.iter().map(set).collect(),
             taken_names: self.taken.clone(),
             looked_for: self.looked_for.clone(),
+            set_failure: self.set_failure.clone(),
             protects_nodes: self.protects_nodes,
             status_written: self.status_written,
             open_raises: self.open_raises.clone(),
@@ -447,6 +450,39 @@ fn a_taken_name_is_skipped() {
         why   the API server rejected a change: no free name for a MachineSet of w: every name tried is taken; next: delete MachineSets of other owners
         wait  until 2027-01-15T08:01:41Z
     "#]]);
+}
+
+#[test]
+fn a_taken_name_is_counted_as_a_collision() {
+    let mut world = world(3);
+    world.status_written = None;
+    let collisions = |world: &World| {
+        let plan = plan(&world.snapshot());
+        let written = plan.actions.iter().find_map(|action| match action {
+            Action::SetStatus(status) => Some(status.collision_count),
+            _ => None,
+        });
+        written.unwrap_or_else(|| panic!("{plan}"))
+    };
+    assert_eq!(collisions(&world), None);
+    world.taken.insert(name(&world, 0));
+    assert_eq!(collisions(&world), Some(1));
+}
+
+/// Otherwise, the condition would stay that of the last rollout, and the deadline would never pass.
+#[test]
+fn a_rejected_set_is_a_condition_before_it_is_tried_again() {
+    let mut world = world(3);
+    world.status_written = None;
+    world.set_failure = Some("quota exceeded".to_owned());
+    let plan = plan(&world.snapshot());
+    let [Action::Warn(_), Action::SetStatus(status), Action::CreateSet(_)] = plan.actions.as_slice() else {
+        panic!("{plan}")
+    };
+    let progressing = status.conditions.iter().find(|c| c.type_ == "Progressing").expect("a condition");
+    assert_eq!(progressing.status, machinist_api::ConditionStatus::False);
+    assert_eq!(progressing.reason.as_deref(), Some("MachineSetCreateError"));
+    assert_eq!(progressing.message.as_deref(), Some("quota exceeded"));
 }
 
 #[test]

@@ -121,6 +121,10 @@ fn a_silent_api_server_holds_the_machine_and_is_named() {
         why   the API server of the target cluster has not answered since 2027-01-15T07:59:20Z (refused); waiting for 1 pod to leave the Node; since 2027-01-15T03:30:00Z; next: restore the API server of the target cluster, or set label force-deletion=true to give up the pods
         wait  until 2027-01-15T08:01:00Z
     "#]]);
+    let begun = "The Machine had failed. Initiate node drain";
+    let failed = lost(40).phase("Terminating", "Delete", "Processing", begun).plan().to_string();
+    let kept = "\"The Machine had failed. Deletion waits: ";
+    assert!(failed.contains(kept), "the condition of the Node still needs it: {failed}");
     let unlisted = world().draining().deleting(9000).silent_for(20);
     unlisted.check(expect![[r#"
         do    node m: list its pods at the API server

@@ -121,18 +121,20 @@ fn the_drain_of_an_update_has_the_rules_of_a_deletion() {
         late().with(|s| s.evictions = Arc::new([("uid-p".to_owned(), answer)].into()))
     };
     assert_eq!(tried(-25).steps(), ["pod ns/p: delete without grace"]);
-    let stale = tried(-25).with(|s| {
-        s.nodes_freshness = Freshness::Stale(machinist_core::Silence {
-            server: "the API server".to_owned(),
-            since: at(-300),
-            read: machinist_core::FreshRead::Possible,
-        });
-    });
+    let stale = tried(-25).with(|s| s.nodes_freshness = stale());
     assert!(!stale.steps().contains(&"pod ns/p: delete without grace".to_owned()), "{:?}", stale.steps());
     let forced = World::draining_for_update().pod("p");
     let mut forced = forced;
     forced.machine["metadata"]["labels"]["force-drain"] = "True".into();
     assert_eq!(forced.steps(), ["pod ns/p: delete without grace"]);
+}
+
+fn stale() -> Freshness {
+    Freshness::Stale(machinist_core::Silence {
+        server: "the API server".to_owned(),
+        since: at(-300),
+        read: machinist_core::FreshRead::Possible,
+    })
 }
 
 fn patience(seconds: u64) -> Arc<Defaults> {
@@ -149,7 +151,17 @@ fn the_condition_follows_the_drain() {
         ["node m: list its pods at the API server"],
         "a phase without a drain allows no update"
     );
-    assert_eq!(updating("DrainSuccessful").steps(), ["node m: InPlaceUpdate, ReadyForUpdate"]);
+    assert_eq!(updating("DrainSuccessful").listed().steps(), ["node m: InPlaceUpdate, ReadyForUpdate"]);
+    assert_eq!(
+        updating("DrainSuccessful").steps(),
+        ["node m: list its pods at the API server"],
+        "the Node may have taken pods since its drain"
+    );
+    assert_eq!(updating("DrainSuccessful").pod("p").steps(), ["pod ns/p: evict"]);
+    for stage in ["SelectedForUpdate", "DrainSuccessful"] {
+        let unseen = updating(stage).listed().with(|s| s.nodes_freshness = stale());
+        assert_eq!(unseen.steps(), ["nodes: list them at the API server"], "{stage}: it may be open again");
+    }
     let open = updating("DrainSuccessful").node_field("/spec/unschedulable", false.into());
     assert_eq!(open.steps(), ["node m: InPlaceUpdate, SelectedForUpdate"], "it takes pods again");
     assert_eq!(updating("ReadyForUpdate").steps(), [""; 0]);
@@ -213,13 +225,7 @@ fn t_29_the_label_of_the_node_ends_the_update() {
     assert_eq!(in_time.steps(), [""; 0]);
     let late = World::selected("ReadyForUpdate").in_update("InPlaceUpdating", -1202);
     assert!(late.steps()[0].starts_with("status: InPlaceUpdateFailed"), "{:?}", late.steps());
-    let unseen = late.with(|s| {
-        s.nodes_freshness = Freshness::Stale(machinist_core::Silence {
-            server: "the API server".to_owned(),
-            since: at(-300),
-            read: machinist_core::FreshRead::Possible,
-        });
-    });
+    let unseen = late.with(|s| s.nodes_freshness = stale());
     assert_eq!(unseen.steps(), ["nodes: list them at the API server"], "the result may be there");
 }
 
