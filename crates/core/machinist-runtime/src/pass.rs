@@ -73,7 +73,7 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         Ok(Observed::Ready(snapshot)) => snapshot,
         Ok(Observed::NotYet) => return,
         Ok(Observed::Gone) => {
-            runtime.world.lock().passes.forget_key(key);
+            runtime.world.lock().passes.drop_key(key);
             runtime.decided.notify_one();
             return runtime.queue.remove(key);
         }

@@ -47,6 +47,9 @@ pub struct Passes<K: QueueKey, R> {
     retries: BTreeMap<&'static str, u64>,
     /// The number of lost keys that the safety sweep has found.
     pub(crate) keys_found: u64,
+    /// The keys that a pass took off the queue since the last safety sweep, because there was
+    /// nothing to decide.
+    pub(crate) dropped: BTreeSet<K>,
 }
 
 impl<K: QueueKey, R> Default for Passes<K, R> {
@@ -59,6 +62,7 @@ impl<K: QueueKey, R> Default for Passes<K, R> {
             counts: BTreeMap::new(),
             retries: BTreeMap::new(),
             keys_found: 0,
+            dropped: BTreeSet::new(),
         }
     }
 }
@@ -324,8 +328,14 @@ impl<K: QueueKey, R> Passes<K, R> {
         *self.retries.entry(queue).or_default() += u64::from(count != Count::NotNow);
     }
 
+    /// Forgets the last decision about a key that a pass takes off the queue.
+    pub(crate) fn drop_key(&mut self, key: &K) {
+        self.forget_key(key);
+        self.dropped.insert(key.clone());
+    }
+
     /// Forgets the last decision about a key.
-    pub(crate) fn forget_key(&mut self, key: &K) {
+    fn forget_key(&mut self, key: &K) {
         self.whys.remove(key);
         self.last.remove(key);
         self.circles.remove(key);

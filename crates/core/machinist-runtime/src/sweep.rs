@@ -3,6 +3,10 @@
 //! The key of every object is in the queue, due at the resync at the latest, or the barrier awaits
 //! a write for it. If a bug loses a key, possibly no event wakes it again. The sweep checks only
 //! keys and reads no objects.
+//!
+//! A pass takes a key off the queue if there is nothing to decide about its object, for example
+//! because another class lists the same account. Such a key is not lost. The sweep wakes it, too,
+//! because that can change without an event, but says nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +31,17 @@ impl<C: Contract> Runtime<C> {
             if self.started().is_none() {
                 continue;
             }
-            let lost = {
+            let (dropped, lost) = {
                 let mut world = self.world.lock();
                 let mut keys = C::Key::all(&world.seen, &self.tools);
                 keys.retain(|key| key.is_decided(&self.tools));
-                let lost = lost_keys(keys, &self.queue, &world.barrier);
+                let dropped = std::mem::take(&mut world.passes.dropped);
+                let missing = missing_keys(keys, &self.queue, &world.barrier).into_iter();
+                let (dropped, lost): (Vec<_>, Vec<_>) = missing.partition(|key| dropped.contains(key));
                 world.passes.keys_found += u64::try_from(lost.len()).unwrap_or(u64::MAX);
-                lost
+                (dropped, lost)
             };
+            dropped.into_iter().for_each(|key| self.wake(key));
             for key in lost {
                 tracing::warn!(%key, "Internal error (please report it): the queue lost this key; waking it");
                 self.wake(key);
@@ -43,7 +50,8 @@ impl<C: Contract> Runtime<C> {
     }
 }
 
-fn lost_keys<K: QueueKey>(mut keys: Vec<K>, queue: &KeyQueue<K>, barrier: &Barrier<K>) -> Vec<K> {
+/// The keys that nothing will wake.
+fn missing_keys<K: QueueKey>(mut keys: Vec<K>, queue: &KeyQueue<K>, barrier: &Barrier<K>) -> Vec<K> {
     keys.retain(|key| !queue.holds(key) && barrier.blocked(key).is_none());
     keys.sort_unstable();
     keys.dedup();
@@ -75,12 +83,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_sweep_finds_a_lost_key() {
+    async fn the_sweep_finds_a_missing_key() {
         let (queue, barrier) = (KeyQueue::new(Key::min_interval, 1), Barrier::new());
         let keys = || vec![Key("lost"), Key("kept"), Key("lost")];
         queue.wake(Key("kept"));
-        assert_eq!(lost_keys(keys(), &queue, &barrier), [Key("lost")]);
+        assert_eq!(missing_keys(keys(), &queue, &barrier), [Key("lost")]);
         queue.wake(Key("lost"));
-        assert_eq!(lost_keys(keys(), &queue, &barrier), []);
+        assert_eq!(missing_keys(keys(), &queue, &barrier), []);
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of instances that lose their Machine.
 
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_plan::mcm::orphan::Settings;
 
@@ -111,4 +112,24 @@ async fn an_account_without_orphans_costs_one_list_per_period() {
         request.user_agent == "machine-controller" && is_quorum_list
     });
     assert_eq!(reads.count(), 0, "no list of Machines or Nodes");
+}
+
+/// Another class decides for the account of the second class, and the third has no account.
+#[tokio::test(start_paused = true)]
+async fn a_class_that_decides_nothing_is_no_lost_key() {
+    let world = World::new().await;
+    let (machine_controller, _manager) = world.collect(Settings::default());
+    world.two_workers().await;
+    let classes: Api<MachineClass> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let class = classes.get("c").await.expect("the class");
+    for (name, secret) in [("d", "s"), ("e", "missing")] {
+        let mut class = class.clone();
+        class.metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        class.secret_ref.as_mut().expect("a Secret").name = Some(secret.to_owned());
+        classes.create(&PostParams::default(), &class).await.expect("the class is accepted");
+    }
+    tokio::time::sleep(MINUTE * 20).await;
+    let metrics = machine_controller.inspector().metrics();
+    let lost = metrics.iter().find(|(name, _)| name == "machinist_queue_keys_found_total");
+    assert_eq!(lost.map(|(_, count)| *count), Some(0.0), "the sweep finds no lost key");
 }
