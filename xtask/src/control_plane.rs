@@ -22,6 +22,7 @@ pub(crate) mod processes;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -214,6 +215,14 @@ impl ControlPlane {
         std::iter::once(&mut self.control).chain(&mut self.target).try_for_each(Cluster::ensure_alive)
     }
 
+    /// Says what the programs of each cluster printed last and which of them have ended, and how
+    /// much disk and memory is left.
+    pub(crate) fn last_words(&mut self) -> String {
+        let clusters = std::iter::once(&mut self.control).chain(&mut self.target);
+        let clusters: Vec<String> = clusters.map(Cluster::last_words).collect();
+        format!("{}\n{}", clusters.join("\n"), what_is_left())
+    }
+
     /// Returns the kubectl that belongs to the clusters.
     pub(crate) fn kubectl(&self) -> &Path {
         &self.kubectl
@@ -227,6 +236,14 @@ impl ControlPlane {
             seconds_to_ready: self.start_took.as_secs_f64(),
         }
     }
+}
+
+/// What `df` and `free` print. Servers without disk or memory end or stop answering.
+fn what_is_left() -> String {
+    let folder = std::env::temp_dir();
+    let printed =
+        [Command::new("df").arg("-h").arg(folder).output(), Command::new("free").arg("-m").output()];
+    printed.iter().flatten().map(|output| String::from_utf8_lossy(&output.stdout)).collect()
 }
 
 /// Runs `cargo xtask control-plane`.

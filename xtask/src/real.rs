@@ -455,15 +455,24 @@ fn run_one(lane: &Lane, packages: &[Package], assets: &Assets, test_arguments: &
             ..Options::default()
         },
     )?;
-    if let Form::Check(check) = lane.form {
-        check(&mut control_plane)?;
-    }
-    if let Some(mut command) = compiled {
-        let clusters = serde_json::to_string(&control_plane.describe())?;
-        ensure_success(command.env(CLUSTERS_VARIABLE, clusters).args(test_arguments))?;
-    }
+    let checked = run_on(&mut control_plane, lane, compiled, test_arguments);
+    checked.map_err(|error| error.context(control_plane.last_words()))?;
     // A lane could pass although a server crashed meanwhile, if it sends too few requests.
     control_plane.ensure_alive()
+}
+
+fn run_on(
+    control_plane: &mut ControlPlane,
+    lane: &Lane,
+    compiled: Option<Command>,
+    test_arguments: &[String],
+) -> Result<()> {
+    if let Form::Check(check) = lane.form {
+        check(control_plane)?;
+    }
+    let Some(mut command) = compiled else { return Ok(()) };
+    let clusters = serde_json::to_string(&control_plane.describe())?;
+    ensure_success(command.env(CLUSTERS_VARIABLE, clusters).args(test_arguments))
 }
 
 /// Runs a command to its end, with our standard output and error.

@@ -45,6 +45,7 @@ pub(super) struct Settings {
 
 /// A running cluster; dropping the value stops it.
 pub(crate) struct Cluster {
+    role: &'static str,
     description: Description,
     kubectl: PathBuf,
     processes: Processes,
@@ -131,6 +132,19 @@ impl Cluster {
             None => Ok(()),
             Some(ended) => bail!("{} ended ({}):\n{}", ended.name, ended.status, ended.log_tail),
         }
+    }
+}
+
+impl Cluster {
+    /// Says what the programs of this cluster printed last and which of them have ended, for the
+    /// error of a check that failed.
+    pub(super) fn last_words(&mut self) -> String {
+        let ended = match self.processes.ended() {
+            Ok(None) => "all programs run".to_owned(),
+            Ok(Some(ended)) => format!("{} ended ({})", ended.name, ended.status),
+            Err(error) => format!("the state of its programs is unknown: {error:#}"),
+        };
+        format!("{} cluster: {ended}{}", self.role, self.processes.log_tails())
     }
 }
 
@@ -233,7 +247,12 @@ impl<'a> Starting<'a> {
             process_ids: self.processes.ids(),
             folder: self.folder,
         };
-        Cluster { description, kubectl: self.assets.path(Program::Kubectl), processes: self.processes }
+        Cluster {
+            role: self.settings.role,
+            description,
+            kubectl: self.assets.path(Program::Kubectl),
+            processes: self.processes,
+        }
     }
 
     fn etcd(&self) -> Command {
