@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use kube::Resource;
 use kube::api::{Api, ListParams};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use tokio::time::Instant;
 
 use super::wire::{Page, Reader, parse_rv};
@@ -14,8 +14,8 @@ use crate::store::Relist;
 /// is in [`Relist::unreadable`]. The other objects are not affected.
 ///
 /// # Errors
-/// Fails if the API server does not answer, or answers with an error or with anything else than a
-/// list.
+/// Fails if the API server does not answer, or answers with an error, with anything else than a
+/// list, or with a part of a list: an absence in it would prove nothing.
 pub async fn list_once<K, F>(
     api: Api<K>,
     params: &ListParams,
@@ -30,7 +30,12 @@ where
     let sent = Instant::now();
     let text = api.into_client().request_text(request).await?;
     let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
-    let resource_version = parse_rv(page.metadata.resource_version.as_deref()).unwrap_or_default();
+    let refused = |text| kube::Error::SerdeError(serde_json::Error::custom(text));
+    let resource_version = parse_rv(page.metadata.resource_version.as_deref())
+        .ok_or_else(|| refused("the list has no numeric resourceVersion"))?;
+    if page.metadata.continue_.as_ref().is_some_and(|token| !token.is_empty()) {
+        return Err(refused("the list is only a part: it has a continue token, and no limit was sent"));
+    }
     let mut list = Relist { items: Vec::new(), unreadable: Vec::new(), resource_version, sent };
     for raw in page.items.iter().flatten() {
         match reader.read(raw) {
