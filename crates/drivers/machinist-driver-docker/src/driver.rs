@@ -288,7 +288,7 @@ impl Account {
             self.engine.json(request::create(spec.name.as_str(), body)).await;
         drop(reservation);
         let seen = match created {
-            Ok(Created { id }) => Seen::from(self.inspect(&id).await?),
+            Ok(Created { id }) => Seen::from(self.inspect(&id).await.map_err(after_creation)?),
             Err(failure) if failure.is_conflict() => self.of_that_name(&spec.name, &spec.key).await?,
             // An object to which the spec refers does not exist, for example the network.
             Err(failure) if failure.is_absence() => {
@@ -318,10 +318,10 @@ impl Account {
         }
         if let Some(bundle) = bundle {
             let put = Call::put("/containers/-/archive", &seen.id, bundle.to_vec()).with("path", "/");
-            self.engine.call(put).await?;
+            self.engine.call(put).await.map_err(|failure| after_creation(failure.into()))?;
         }
         match self.engine.call(request::start(&seen.id)).await {
-            Ok(_) => reply::instance(self.inspect(&seen.id).await?.into()),
+            Ok(_) => reply::instance(self.inspect(&seen.id).await.map_err(after_creation)?.into()),
             Err(failure) if failure.is_answered() => {
                 // The container would keep its name and ports without ever having run. Another call
                 // may have started it meanwhile.
@@ -329,14 +329,14 @@ impl Account {
                     Ok(_) => {}
                     Err(failure) if failure.is_absence() => {}
                     Err(failure) if failure.is_conflict() => {
-                        return reply::instance(self.inspect(&seen.id).await?.into());
+                        return reply::instance(self.inspect(&seen.id).await.map_err(after_creation)?.into());
                     }
-                    Err(failure) => return Err(failure.into()),
+                    Err(failure) => return Err(after_creation(failure.into())),
                 }
                 let text = format!("container {} cannot start: {}", seen.name, failure.error.message);
                 Err(Error::new(kind_of_failed_start(failure.error.kind), text))
             }
-            Err(failure) => Err(failure.into()),
+            Err(failure) => Err(after_creation(failure.into())),
         }
     }
 
@@ -359,6 +359,12 @@ fn bundle(spec: &InstanceSpec, provider_spec: &ProviderSpec) -> Result<Option<Ve
     let machine = Machine { name: spec.name.to_string(), image_mode: provider_spec.image_mode };
     let script = translate_user_data(&spec.user_data, &machine)?;
     Ok(script.map(|script| Bundle::new(&script, USER_DATA_WITHIN, Start::AtBoot).archive()))
+}
+
+/// The error of a call after the container was created. An error that reports no effect would be
+/// wrong: the container exists, and it may boot.
+fn after_creation(error: Error) -> Error {
+    Error { kind: ErrorKind::Ambiguous, ..error }
 }
 
 /// The engine undid the start, and the container was removed.

@@ -195,6 +195,38 @@ async fn a_container_that_another_call_started_is_kept() {
     assert_eq!(made.power, Power::Running);
 }
 
+/// The container exists, so no error may say that the call had no effect.
+#[tokio::test]
+async fn an_error_after_the_creation_leaves_the_effect_open() {
+    for refused in ["POST /containers/id-1/start", "GET /containers/id-1/json"] {
+        let mut inspected = 0;
+        let engine = Scripted::start(move |request| match request {
+            "GET /containers/json" => ok(json!([{
+                "Id": "id-1", "Names": ["/c-w"], "State": "created",
+                "Labels": {"machinist.dev/owner-uid": "u1"},
+            }])),
+            "GET /containers/id-1/json" if refused == request && 0 < inspected => {
+                (503, json!({"message": "the engine stops"}).to_string())
+            }
+            "GET /containers/id-1/json" => {
+                inspected += 1;
+                let mut shown = container("id-1", "c-w", Some("u1"));
+                shown["State"]["Status"] = json!("created");
+                ok(shown)
+            }
+            "POST /containers/id-1/start" if refused == request => {
+                (500, json!({"message": "no space left on device"}).to_string())
+            }
+            "POST /containers/id-1/start" => (204, String::new()),
+            "DELETE /containers/id-1" => (500, json!({"message": "no space left on device"}).to_string()),
+            _ => missing(),
+        })
+        .await;
+        let made = engine.driver().await.instances().ensure(&worker()).await;
+        assert_eq!(made.map_err(|error| error.kind).err(), Some(ErrorKind::Ambiguous), "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn a_page_of_a_proxy_proves_no_absence() {
     let engine = Scripted::start(|_| (404, "<html>Not Found</html>".to_owned())).await;
