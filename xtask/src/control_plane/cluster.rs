@@ -194,8 +194,9 @@ impl<'a> Starting<'a> {
             }
             None => {
                 let prefix = format!("machinist-{}-", settings.role);
-                let folder =
-                    tempfile::Builder::new().prefix(&prefix).tempdir().context("cannot create a folder")?;
+                let parent = parent_of_folders(settings.durability);
+                let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(parent);
+                let folder = folder.context("cannot create a folder")?;
                 // The warden removes the folder. Unlike a destructor, it does so also if this
                 // process is killed.
                 (folder.keep(), Afterwards::Remove)
@@ -399,6 +400,25 @@ impl<'a> Starting<'a> {
 
     fn server(&self) -> String {
         format!("https://127.0.0.1:{}", self.ports.apiserver)
+    }
+}
+
+/// The file system in memory that Linux has.
+const IN_MEMORY: &str = "/dev/shm";
+/// Free kibibytes in memory with which clusters are kept there: several times what a lane writes.
+const ENOUGH_MEMORY: u64 = 4 << 20;
+
+/// Where the folder of a cluster is made. Data that need not survive is kept in memory: while other
+/// programs fill a slow disk, each write of etcd and of the audit log would wait for the disk, and no
+/// request would be answered for minutes.
+fn parent_of_folders(durability: Durability) -> PathBuf {
+    let free = || {
+        let printed = output_of(Command::new("df").args(["-k", "--output=avail", IN_MEMORY])).ok()?;
+        printed.lines().last()?.trim().parse::<u64>().ok()
+    };
+    match durability {
+        Durability::None if free().is_some_and(|free| ENOUGH_MEMORY <= free) => IN_MEMORY.into(),
+        Durability::None | Durability::Fsync => std::env::temp_dir(),
     }
 }
 
