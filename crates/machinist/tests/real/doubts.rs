@@ -19,7 +19,10 @@ pub(crate) async fn a_silent_cloud_at_the_start_is_waited_for(world: &mut World)
     world.join("early", None).await?;
     world
         .until("`why` says that the cloud did not answer", async |w| {
-            let (status, why) = w.program.get("/why/node/early", Some(&w.reader)).await?;
+            // The process may not listen yet.
+            let Ok((status, why)) = w.program.get("/why/node/early", Some(&w.reader)).await else {
+                return Ok(false);
+            };
             Ok(status == 200 && why.contains("CallFailed"))
         })
         .await?;
