@@ -24,6 +24,12 @@
 //! not created for this machine, even if the name matches. It is neither adopted nor deleted, and
 //! an Event reports it.
 //!
+//! If our object records the id of an instance without a key, another program created it, or a user
+//! wrote the id. The recorded id alone proves nothing. The instance is deleted if it carries the
+//! marks of the object's class, no older object records it, and it is not older than the object or
+//! has its name: a restored object is newer than its instance. If a user has edited the class, its
+//! marks differ, and both are required.
+//!
 //! An instance with another key is not ours, with one exception: objects that were restored or
 //! moved have new UIDs. The instance receives our key if our object recorded its id, it carries our
 //! cluster's tag, no live object holds the old key, and it is older than our object. This protects
@@ -35,8 +41,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_instance::{
-    AccountId, CreateGuarantee, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, KeyTag, Power,
-    ProviderId, Sighting,
+    AccountId, CreateGuarantee, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, KeyTag, Marks,
+    Power, ProviderId, Sighting,
 };
 
 use crate::ownership::{List, Ownership, Standing, second_look_at};
@@ -66,6 +72,8 @@ pub struct Departure<'s> {
     pub cluster: &'s str,
     /// The live object that holds the foreign key which the last `find` showed.
     pub key_holder: Option<&'s str>,
+    /// What is known about the instance that the last `find` showed without a key.
+    pub unkeyed: &'s Unkeyed,
     /// When the machine was created.
     pub created: Timestamp,
     /// Since when no process creates the instance, as the first process recorded that had to wait
@@ -108,6 +116,15 @@ pub struct Listed {
     pub ended: Timestamp,
     /// The power state of the instance, if the list contained the instance.
     pub power: Option<Power>,
+}
+
+/// What is known about an instance without a key whose id the object records.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Unkeyed {
+    /// The marks of another program on the instance.
+    pub marks: Marks,
+    /// An older object that records the same instance, too.
+    pub recorded_by: Option<String>,
 }
 
 /// The next step for an instance that must be deleted.
@@ -236,7 +253,7 @@ impl Departure<'_> {
             // The instance may belong to another owner. If the account cannot be opened, the error
             // proves nothing.
             Err(error) if error.kind == ErrorKind::Denied && asked.account.is_some() => {
-                self.denied(error, asked.ended)
+                self.denied(error, asked)
             }
             // If the effect of a deletion is unknown, the deletion is retried, like after any other
             // failure.
@@ -268,14 +285,37 @@ impl Departure<'_> {
 
     /// Handles a denied deletion: the instance carries another key, or the credential lacks
     /// permission.
-    fn denied(&self, error: &Error, ended: Timestamp) -> Next {
-        let Some(find) = self.found_by_id(ended) else { return Next::Find };
+    fn denied(&self, error: &Error, asked: &Answered<()>) -> Next {
+        let Some(find) = self.found_by_id(asked.ended) else { return Next::Find };
         match &find.answered.answer {
             Ok(Sighting::Foreign(foreign)) => self.foreign(foreign, find.answered.ended),
             Ok(Sighting::Absent) => self.absent_by_id(&find.answered),
-            Ok(Sighting::Present(_)) => self.delete_failed(error, ended),
+            Ok(Sighting::Present(instance)) if instance.key.is_none() && !self.owns_unkeyed(instance) => {
+                self.not_ours(foreign_of(instance), find.answered.ended)
+            }
+            Ok(Sighting::Present(instance)) if instance.key.is_none() && !self.asked_without_key() => {
+                self.delete()
+            }
+            Ok(Sighting::Present(_)) => self.delete_failed(error, asked.ended),
             Err(error) => self.find_failed(error, find.answered.ended),
         }
+    }
+
+    /// Whether an instance without a key, whose id the object records, belongs to the object.
+    fn owns_unkeyed(&self, instance: &Instance) -> bool {
+        let is_young = self.process.adopts_since(self.created) <= instance.created;
+        let has_name = self.which.name.as_ref() == Some(&instance.name);
+        let is_alike = match self.unkeyed.marks {
+            Marks::Missing => false,
+            Marks::OfAnotherClass => is_young && has_name,
+            Marks::OfClass => is_young || has_name,
+        };
+        is_alike && self.unkeyed.recorded_by.is_none()
+    }
+
+    /// Whether the last deletion was allowed to delete an instance without a key.
+    fn asked_without_key(&self) -> bool {
+        self.answers.delete.as_ref().is_some_and(|deleted| deleted.may_lack_key)
     }
 
     fn delete_failed(&self, error: &Error, ended: Timestamp) -> Next {
@@ -295,12 +335,7 @@ impl Departure<'_> {
             && self.key_holder.is_none()
             && foreign.created < self.created;
         let Some(carried) = foreign.key.as_ref().filter(|_| is_restored) else {
-            let look_at = plus(looked, LOOK_AT_FOREIGN_EVERY);
-            return if look_at <= self.now {
-                Next::Find
-            } else {
-                Next::NotOurs { foreign: foreign.clone(), look_at }
-            };
+            return self.not_ours(foreign.clone(), looked);
         };
         let rekey = || Next::Rekey { id: foreign.id.clone(), from: carried.clone() };
         match self.process.promises.keys {
@@ -322,6 +357,12 @@ impl Departure<'_> {
                 Some(_) | None => rekey(),
             },
         }
+    }
+
+    /// Leaves an instance of another owner alone until it changes.
+    fn not_ours(&self, foreign: Foreign, looked: Timestamp) -> Next {
+        let look_at = plus(looked, LOOK_AT_FOREIGN_EVERY);
+        if look_at <= self.now { Next::Find } else { Next::NotOurs { foreign, look_at } }
     }
 
     /// An absence by id counts if the cloud has shown that id before, or if the visibility lag has
@@ -409,8 +450,7 @@ impl Departure<'_> {
         let own = self.answers.ensure.as_ref().map_or(Timestamp::MIN, |ensured| ensured.ended);
         let last_possible_call = own.max(self.earlier_calls_began_by());
         let counts_from = plus(last_possible_call, self.process.promises.absence_takes());
-        let find = self.answers.find.as_ref().filter(|find| self.is_here(&find.answered));
-        let Some(find) = find else {
+        let Some(find) = self.found_by_name().filter(|find| self.is_here(&find.answered)) else {
             // The first lookup is immediate: an existing instance is found without waiting.
             return Next::Find;
         };
@@ -459,7 +499,7 @@ impl Departure<'_> {
         if self.which.id.is_some() {
             return None;
         }
-        match self.answers.find.as_ref()?.answered.answer.as_ref().ok()? {
+        match self.found_by_name()?.answered.answer.as_ref().ok()? {
             Sighting::Present(instance) if !self.is_ours(instance) => Some(Refused::MadeBefore(instance)),
             Sighting::Foreign(foreign) => Some(Refused::OfAnotherOwner(foreign.key.as_ref())),
             Sighting::Present(_) | Sighting::Absent => None,
@@ -507,7 +547,17 @@ impl Departure<'_> {
         }
         let Some(evidence) = self.evidence.clone() else { return Next::NeedsEvidence };
         let valid_until = plus(self.now, PERMIT_VALID);
-        Next::Delete(Permit::mint(self.which.clone(), owner.clone(), evidence, valid_until))
+        let which = InstanceRef { may_lack_key: self.may_lack_key(), ..self.which.clone() };
+        Next::Delete(Permit::mint(which, owner.clone(), evidence, valid_until))
+    }
+
+    /// Whether the last lookup has shown that the recorded instance has no key and belongs to the
+    /// object. The driver looks at the key again.
+    fn may_lack_key(&self) -> bool {
+        match self.found_by_id(Timestamp::MIN).map(|find| &find.answered.answer) {
+            Some(Ok(Sighting::Present(instance))) => instance.key.is_none() && self.owns_unkeyed(instance),
+            Some(_) | None => false,
+        }
     }
 
     /// Returns from when on no other call can create this instance a second time.
@@ -554,6 +604,12 @@ impl Departure<'_> {
         self.answers.find.as_ref().filter(counts).filter(|find| self.is_here(&find.answered))
     }
 
+    /// Returns the last lookup by key and name. A lookup by an id that the object recorded before
+    /// says nothing about the instance that has our key.
+    fn found_by_name(&self) -> Option<&Found> {
+        self.answers.find.as_ref().filter(|find| find.by.id.is_none())
+    }
+
     /// Returns the answer if its account counts.
     fn here<'a, T>(&self, answered: Option<&'a Answered<T>>) -> Option<&'a Answered<T>> {
         answered.filter(|answered| self.is_here(answered))
@@ -567,6 +623,12 @@ impl Departure<'_> {
     fn is_recorded<T>(&self, answered: &Answered<T>) -> bool {
         answered.account.is_some() && answered.account == self.ownership.recorded
     }
+}
+
+/// Describes an instance without a key, which another program created.
+fn foreign_of(instance: &Instance) -> Foreign {
+    let Instance { id, cluster, created, .. } = instance;
+    Foreign { id: id.clone(), key: None, cluster: cluster.clone(), created: *created }
 }
 
 #[cfg(test)]
@@ -604,7 +666,7 @@ pub(crate) mod tests {
     }
 
     fn deleted(answered: Answered<()>) -> Option<Deleted> {
-        Some(Deleted { id: Some(id()), answered })
+        Some(Deleted { id: Some(id()), may_lack_key: false, answered })
     }
 
     fn found(by_id: bool, second: i64, answer: Result<Sighting, Error>) -> Option<Found> {
@@ -628,6 +690,7 @@ pub(crate) mod tests {
             key_holder: None,
             keys: KeyTag::Rekeyable,
             shared: Shared::default(),
+            unkeyed: Unkeyed::default(),
         }
         .next()
     }
@@ -641,6 +704,7 @@ pub(crate) mod tests {
         key_holder: Option<&'a str>,
         keys: KeyTag,
         shared: Shared,
+        unkeyed: Unkeyed,
     }
 
     impl Case<'_> {
@@ -660,6 +724,7 @@ pub(crate) mod tests {
                 owner: InstanceKey::new("uid"),
                 cluster: "ours",
                 key_holder: self.key_holder,
+                unkeyed: &self.unkeyed,
                 created: at(self.created),
                 no_creation_since: None,
                 evidence: Some(Evidence::ForceDeletion),
@@ -672,6 +737,13 @@ pub(crate) mod tests {
             }
             .next()
         }
+    }
+
+    /// A user has taken a wrong provider id off the object.
+    #[test]
+    fn a_lookup_by_an_id_proves_no_absence_by_key() {
+        let by_id = Answers { find: found(true, 41, Ok(Sighting::Absent)), ..Answers::default() };
+        assert!(matches!(next(false, -60, 41, &by_id), Next::Find));
     }
 
     #[test]
@@ -694,6 +766,7 @@ pub(crate) mod tests {
                 owner: InstanceKey::new("uid"),
                 cluster: "ours",
                 key_holder: None,
+                unkeyed: &Unkeyed::default(),
                 created: at(-600),
                 no_creation_since: Some(at(recorded)),
                 evidence: Some(Evidence::ForceDeletion),
@@ -789,6 +862,7 @@ pub(crate) mod tests {
             owner: InstanceKey::new("uid"),
             cluster: "ours",
             key_holder: None,
+            unkeyed: &Unkeyed::default(),
             created: at(created),
             no_creation_since: None,
             evidence: Some(Evidence::ForceDeletion),
@@ -996,6 +1070,7 @@ pub(crate) mod tests {
             key_holder: None,
             keys: KeyTag::Rekeyable,
             shared: Shared::default(),
+            unkeyed: Unkeyed::default(),
         }
         .next()
     }
@@ -1115,6 +1190,7 @@ pub(crate) mod tests {
             key_holder: None,
             keys: KeyTag::Rekeyable,
             shared: Shared::default(),
+            unkeyed: Unkeyed::default(),
         }
         .next()
     }
@@ -1188,11 +1264,84 @@ pub(crate) mod tests {
             key_holder: None,
             keys,
             shared: Shared::default(),
+            unkeyed: Unkeyed::default(),
         };
         match case.next() {
             Next::Delete(permit) => assert_eq!(*permit.owner(), InstanceKey::new("old")),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Answers after a denied deletion of an instance without a key.
+    fn denied_without_key(created: i64, name: &str) -> Answers {
+        let instance = Instance { name: NodeName::new(name).expect("not empty"), ..made_at(created, None) };
+        Answers { find: found(true, 3, Ok(Sighting::Present(instance))), ..denied(None) }
+    }
+
+    /// Whether the recorded instance without a key is deleted.
+    fn is_deleted_without_key(answers: &Answers, unkeyed: Unkeyed) -> bool {
+        let ownership = Ownership { account: account("a"), ..Ownership::default() };
+        let case = Case {
+            seen: true,
+            created: 0,
+            now: 4,
+            answers,
+            ownership: &ownership,
+            key_holder: None,
+            keys: KeyTag::Rekeyable,
+            shared: Shared::default(),
+            unkeyed,
+        };
+        match case.next() {
+            Next::Delete(permit) => permit.which().may_lack_key,
+            Next::NotOurs { foreign, .. } => {
+                assert_eq!(foreign.key, None);
+                false
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_recorded_id_alone_deletes_no_instance_without_a_key() {
+        let marked = |marks| Unkeyed { marks, recorded_by: None };
+        let (young, old) = (0, -3600);
+        let cases = [
+            (Marks::OfClass, young, "m", true),
+            (Marks::OfClass, young, "another", true),
+            (Marks::OfClass, old, "m", true),
+            (Marks::OfClass, old, "another", false),
+            (Marks::OfAnotherClass, young, "m", true),
+            (Marks::OfAnotherClass, young, "another", false),
+            (Marks::OfAnotherClass, old, "m", false),
+            (Marks::Missing, young, "m", false),
+        ];
+        for (marks, created, name, expected) in cases {
+            let deleted = is_deleted_without_key(&denied_without_key(created, name), marked(marks));
+            assert_eq!(deleted, expected, "{marks:?} {created} {name}");
+        }
+        let taken = Unkeyed { marks: Marks::OfClass, recorded_by: Some("other".to_owned()) };
+        assert!(!is_deleted_without_key(&denied_without_key(young, "m"), taken));
+    }
+
+    /// The credential lacks the permission.
+    #[test]
+    fn a_denied_deletion_without_key_is_not_repeated_at_once() {
+        let mut answers = denied_without_key(0, "m");
+        answers.delete = answers.delete.map(|deleted| Deleted { may_lack_key: true, ..deleted });
+        let ownership = Ownership { account: account("a"), ..Ownership::default() };
+        let case = Case {
+            seen: true,
+            created: 0,
+            now: 3,
+            answers: &answers,
+            ownership: &ownership,
+            key_holder: None,
+            keys: KeyTag::Rekeyable,
+            shared: Shared::default(),
+            unkeyed: Unkeyed { marks: Marks::OfClass, recorded_by: None },
+        };
+        assert!(matches!(case.next(), Next::Failed { call: Call::DELETE, .. }));
     }
 
     /// The id is a name, and the cloud has given it out again.
@@ -1211,6 +1360,7 @@ pub(crate) mod tests {
                 key_holder: None,
                 keys,
                 shared: Shared::default(),
+                unkeyed: Unkeyed::default(),
             };
             assert!(matches!(case.next(), Next::NotOurs { .. }), "{keys:?}");
         }
@@ -1233,6 +1383,7 @@ pub(crate) mod tests {
             key_holder: Some("n"),
             keys: KeyTag::Rekeyable,
             shared: Shared::default(),
+            unkeyed: Unkeyed::default(),
         };
         assert!(matches!(case(3).next(), Next::NotOurs { .. }), "a live Machine holds the key");
         assert!(matches!(case(603).next(), Next::Find));
@@ -1271,6 +1422,7 @@ pub(crate) mod tests {
                 key_holder: None,
                 keys: KeyTag::Rekeyable,
                 shared: Shared { listed, is_crowd },
+                unkeyed: Unkeyed::default(),
             }
             .next()
         };

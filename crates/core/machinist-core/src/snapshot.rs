@@ -130,6 +130,8 @@ pub struct Found {
 pub struct Deleted {
     /// Provider id of the instance.
     pub id: Option<ProviderId>,
+    /// Whether the call was allowed to delete an instance without a key.
+    pub may_lack_key: bool,
     /// The answer.
     pub answered: Answered<()>,
 }

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use jiff::SignedDuration;
 use machinist_instance::{
     AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Boot, BootstrapData, BootstrapStatus,
-    CallBudget, Credential, Ensured, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, Place,
+    CallBudget, Credential, Ensured, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, Marks, Place,
     Progress, Promises, ProviderId, Readiness, RecordedId, Route, RouteSpec, RouteTable, Scope, Sighting,
     VolumeSource,
 };
@@ -140,6 +140,13 @@ pub trait Provider: Send + Sync {
     /// controller deletes Nodes based on this answer.
     fn same_instance(&self, a: &ProviderId, b: &ProviderId) -> bool {
         a == b
+    }
+
+    /// Returns which marks of another program an instance without a key carries, without calling the
+    /// cloud: the tags that the provider of machine-controller-manager puts on the instances of a
+    /// class. Such an instance may belong to a Machine that records its id.
+    fn marks_of(&self, _instance: &Instance, _provider_spec: &Value) -> Marks {
+        Marks::Missing
     }
 
     /// Whether instances of that provider spec must be initialized after their creation, see
@@ -325,7 +332,8 @@ pub trait Instances: Send + Sync {
     ///
     /// # Errors
     /// `Denied` if the key of the instance is not `owner`, and the instance does not have the
-    /// recorded `which.native_id` either.
+    /// recorded `which.native_id` either. Also `Denied` if the instance has no key, unless
+    /// `which.may_lack_key` is set and `which.id` names the instance.
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error>;
 
     /// Changes the key of an instance from `from` to `to`, and nothing else. A Machine that was

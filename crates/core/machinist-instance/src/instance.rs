@@ -117,6 +117,15 @@ pub struct InstanceRef {
     /// [`crate::Error::with_state`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_known_state: Option<String>,
+    /// Whether `delete` may delete the instance although it has no key: another program created it,
+    /// and the caller knows that it belongs to the caller's object.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub may_lack_key: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl fmt::Display for InstanceRef {
@@ -156,6 +165,19 @@ pub struct Foreign {
     pub cluster: Option<String>,
     /// When the cloud created the instance, by the cloud's clock.
     pub created: Timestamp,
+}
+
+/// Whether an instance without a key carries the marks that another program puts on the instances
+/// of a class, such as the tags of a provider of machine-controller-manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Marks {
+    /// The instance has no such marks, or no other program creates instances for this provider.
+    #[default]
+    Missing,
+    /// The marks name another cluster than the class does now. A user may have edited the class.
+    OfAnotherClass,
+    /// The marks are those of the class.
+    OfClass,
 }
 
 /// The instances that `list` returns.

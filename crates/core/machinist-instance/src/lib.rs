@@ -29,7 +29,7 @@ pub use bootstrap::{
 };
 pub use error::{Circumstance, Error, ErrorKind};
 pub use identity::{IdentityError, InstanceKey, NativeId, NodeName, ProviderId, RecordedId};
-pub use instance::{Address, AddressKind, Foreign, Instance, InstanceRef, Power, Scope, Sighting};
+pub use instance::{Address, AddressKind, Foreign, Instance, InstanceRef, Marks, Power, Scope, Sighting};
 pub use promises::{CallBudget, CallRate, CreateGuarantee, KeyTag, Promises};
 pub use route::{Route, RouteSpec, RouteTable};
 pub use spec::{AccountId, Credential, InstanceSpec, Place, UserData};

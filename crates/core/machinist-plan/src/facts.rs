@@ -21,6 +21,11 @@ pub const ACCOUNT: &str = "machinist.dev/account";
 /// [`machinist_instance::Place`] spells it. It is absent if the provider id contains the place, and
 /// if a cloud has only one.
 pub const PLACE: &str = "machinist.dev/place";
+/// Annotation of a Machine whose instance is not recorded yet: the account of the first call that
+/// may create it. The bootstrap token has it in [`ACCOUNT`]; this is for a Machine without a token.
+pub const INTENDED_ACCOUNT: &str = "machinist.dev/intended-account";
+/// Annotation of a Machine, beside [`INTENDED_ACCOUNT`]: the place of that call.
+pub const INTENDED_PLACE: &str = "machinist.dev/intended-place";
 /// Annotation of a deleted Machine, and of a Service without a wanted load balancer: when a process
 /// found first that it must wait for the calls of earlier processes. Later processes count from
 /// this time and not from their own start.

@@ -324,7 +324,7 @@ mod tests {
                 native_id: NativeId::new(native),
                 name: NodeName::new("c1-w-1"),
                 cluster: None,
-                last_known_state: None,
+                ..InstanceRef::default()
             };
             sighting(&which, Some(plain)).expect("a name")
         };

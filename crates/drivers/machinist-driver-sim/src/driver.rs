@@ -9,7 +9,7 @@ use machinist_cloud_sim::{Caller, Cloud, NoAnswer, Reply, Request};
 use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
 use machinist_instance::{
     AccountId, CallRate, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef,
-    InstanceSpec, KeyTag, Place, Promises, ProviderId, RecordedId, Scope, Sighting, VolumeSource,
+    InstanceSpec, KeyTag, Marks, Place, Promises, ProviderId, RecordedId, Scope, Sighting, VolumeSource,
 };
 use serde_json::Value;
 
@@ -124,6 +124,12 @@ impl Provider for SimProvider {
 
     fn same_instance(&self, a: &ProviderId, b: &ProviderId) -> bool {
         id::is_same(a, b)
+    }
+
+    /// The provider of machine-controller-manager for this cloud sets no tags, so nothing tells its
+    /// instances from those of other programs.
+    fn marks_of(&self, _: &Instance, _: &Value) -> Marks {
+        Marks::OfClass
     }
 
     fn open(

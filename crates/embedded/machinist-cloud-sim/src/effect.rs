@@ -213,9 +213,7 @@ pub(crate) fn delete(facts: Facts<'_>, request: &DeleteRequest) -> Result<Effect
     let Some(entry) = state.locate(&request.which, reach, now, sight) else {
         return Ok(Effect::none(CallOutcome::Absent, None));
     };
-    if let Some(other) = foreign_key(entry, &request.owner) {
-        return Err(CloudRefusal::new(Code::Foreign, format!("{} was made for key {other}", entry.id)));
-    }
+    check_owner(entry, request)?;
     if entry.deletion.is_some() {
         return Ok(Effect::none(CallOutcome::AlreadyDeleting, Some(entry.id.clone())));
     }
@@ -231,8 +229,18 @@ pub(crate) fn delete(facts: Facts<'_>, request: &DeleteRequest) -> Result<Effect
     ))
 }
 
-fn foreign_key<'a>(entry: &'a LedgerEntry, owner: &InstanceKey) -> Option<&'a InstanceKey> {
-    entry.key.as_ref().filter(|key| *key != owner)
+/// Refuses the deletion of an instance of another owner. An instance without a key is deleted only
+/// by its id, and if the caller says that it is its own.
+fn check_owner(entry: &LedgerEntry, request: &DeleteRequest) -> Result<(), CloudRefusal> {
+    let DeleteRequest { which, owner } = request;
+    match &entry.key {
+        Some(key) if key == owner => Ok(()),
+        Some(other) => {
+            Err(CloudRefusal::new(Code::Foreign, format!("{} was made for key {other}", entry.id)))
+        }
+        None if which.may_lack_key && which.id.is_some() => Ok(()),
+        None => Err(CloudRefusal::new(Code::Foreign, format!("{} has no key", entry.id))),
+    }
 }
 
 /// Changes an instance that must exist.

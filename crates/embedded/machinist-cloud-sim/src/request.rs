@@ -48,7 +48,8 @@ pub enum Request {
     Initialize {
         /// Id of the instance.
         id: ProviderId,
-        /// The key that the instance must have been made for, if it has one.
+        /// The key that the instance must have been made for. An instance without a key is deleted only
+        /// if `which` says so.
         owner: InstanceKey,
     },
     /// Give an instance another key if it carries the expected key.

@@ -168,7 +168,7 @@ impl Kind<Capi> for DockerMachines {
                     is_deleting,
                     made,
                     |answers, answered| {
-                        answers.delete = Some(Deleted { id, answered });
+                        answers.delete = Some(Deleted { id, may_lack_key: false, answered });
                     },
                 )
             }

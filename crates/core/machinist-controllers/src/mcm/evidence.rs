@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use machinist_core::instance::Unkeyed;
 use machinist_core::ownership::{Others, Ownership, shows_account};
 use machinist_core::{Answers, Process};
 use machinist_driver::Provider;
-use machinist_instance::{AccountId, Instance, Place, ProviderId, Sighting};
+use machinist_instance::{AccountId, Instance, Marks, Place, ProviderId, RecordedId, Sighting};
 use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, Token};
 
 use super::memory::Opener;
@@ -40,7 +41,7 @@ pub(crate) fn ownership(
 ) -> Ownership {
     let intended = match asked.token {
         Token::Ours(token) => token.account.clone(),
-        Token::Free(_) | Token::Exhausted => None,
+        Token::Free(_) | Token::Exhausted => machine.intent().0,
     };
     let recorded = machine.account();
     let mut ownership = Ownership { account, recorded, intended, ..Ownership::default() };
@@ -188,6 +189,38 @@ fn take_shown(seen: &mut Seen, account: &AccountId, place: &Place, machine: &Mac
     if machine.account().as_ref() != Some(account) {
         let answers = seen.memory.answers.entry(machine.uid.clone()).or_default();
         answers.shown_in = Some(account.clone());
+    }
+}
+
+/// Returns what is known about an instance without a key that the last lookup by the recorded id
+/// found. An unreadable Machine may record it, too.
+pub(crate) fn unkeyed(
+    seen: &Seen,
+    provider: &dyn Provider,
+    machine: &MachineFacts,
+    class: Option<&ClassFacts>,
+    answers: &Answers,
+) -> Unkeyed {
+    let found = answers.find.as_ref().filter(|found| found.by.id.is_some());
+    let Some(Ok(Sighting::Present(instance))) = found.map(|found| &found.answered.answer) else {
+        return Unkeyed::default();
+    };
+    if instance.key.is_some() || machine.deleting_since.is_none() {
+        return Unkeyed::default();
+    }
+    // Ids have several spellings, so an index of the texts does not find all of them. A younger
+    // Machine is a copy.
+    let records_it = |other: &MachineFacts| {
+        let is_older = (other.created, &other.uid) < (machine.created, &machine.uid);
+        let recorded = other.spec.provider_id().map(|text| provider.parse_id(text));
+        let recorded = recorded.as_ref().and_then(RecordedId::ours);
+        is_older && recorded.is_some_and(|id| provider.same_instance(id, &instance.id))
+    };
+    let recording = seen.machines.iter().find(|(_, other)| records_it(&other.facts)).map(|(key, _)| key);
+    let unreadable = || seen.machines.unreadable().next().map(|(key, _)| key);
+    Unkeyed {
+        marks: class.map_or(Marks::Missing, |class| provider.marks_of(instance, &class.provider_spec)),
+        recorded_by: recording.or_else(unreadable).map(|key| key.name.clone()),
     }
 }
 

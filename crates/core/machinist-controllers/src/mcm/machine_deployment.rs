@@ -14,7 +14,7 @@ use super::machine_set::{remember_status_written, with_changes};
 use super::memory::Raise;
 use super::options::Tools;
 use super::reference::object_key;
-use super::seen::{BY_OWNER, NO_OWNER, Seen, sets_owned_by};
+use super::seen::{BY_OWNER, NO_OWNER, Seen, sets_owned_by, unreadable_sets_owned_by};
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{annotations, finalizers, labels, reasons};
 use machinist_api::{MachineDeploymentStatus, MachinePriority, MachineSet};
@@ -63,6 +63,7 @@ impl Kind<Mcm> for Deployments {
         let snapshot = Snapshot {
             now: runtime.now(),
             sets: sets_owned_by(&world.seen, &deployment.uid),
+            unreadable_sets: unreadable_sets_owned_by(&world.seen, &deployment.uid),
             machines_freshness: runtime.freshness::<MachineFacts>(world),
             adoptable,
             taken_names,
@@ -403,7 +404,15 @@ async fn relabel(runtime: &Arc<Runtime>, s: &Snapshot, step: &Relabel) -> Result
     charged.extend(machine.owner.as_ref().map(|owner| set(&owner.name)));
     charged.extend(step.owner.as_ref().map(|owner| set(&owner.name)));
     let write = Write { runtime, charged: &charged, key: object_key(&machine.namespace, &machine.name) };
-    write.patch::<MachineFacts>(patch).await
+    let Some(owner) = &step.owner else { return write.patch::<MachineFacts>(patch).await };
+    // The set may be deleted before the patch takes effect, and the garbage collector would then
+    // delete the Machine.
+    let new_owner = object_key(&machine.namespace, &owner.name);
+    let adopter = Adopter { key: &new_owner, uid: &owner.uid, decides: Key::Set(new_owner.clone()) };
+    adopt::<MachineSetFacts, MachineFacts>(&write, patch, adopter, &machine.uid, |machine| {
+        machine.owner.as_ref()
+    })
+    .await
 }
 
 /// Adds the label `machine-template-hash`. The set and the deployment decide nothing before they

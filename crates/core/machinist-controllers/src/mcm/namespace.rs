@@ -25,14 +25,16 @@ pub(super) async fn read(runtime: &Arc<Runtime>) -> Result<(), Stop> {
     let uid = match api.get_metadata(namespace).await {
         Ok(found) => found.metadata.uid,
         Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => {
-            if runtime.lock().seen.memory.namespace_uid.is_none() {
+            let known = runtime.lock().seen.memory.namespace_uid.clone();
+            if known.is_none() {
                 tracing::warn!(
                     %namespace,
                     error = status.message,
                     "The namespace cannot be read, so no orphaned instance is deleted"
                 );
             }
-            None
+            // A role that changes does not change the namespace: new instances keep their tag.
+            known.flatten().filter(|_| status.code == 403)
         }
         Err(error) => return Err(Stop::Unanswered(error.to_string())),
     };

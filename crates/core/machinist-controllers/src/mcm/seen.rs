@@ -298,6 +298,15 @@ pub(crate) fn unreadable_machines_owned_by(seen: &Seen, owner_uid: &str) -> Vec<
     unreadable.map(|(key, _)| key.name.clone()).collect()
 }
 
+/// Returns the names of the sets of a deployment that cannot be parsed, and whose last readable
+/// state this process does not know either.
+pub(crate) fn unreadable_sets_owned_by(seen: &Seen, deployment_uid: &str) -> Vec<String> {
+    let unreadable = seen.sets.unreadable().filter(|(key, object)| {
+        object.controller.as_deref() == Some(deployment_uid) && seen.sets.get(key).is_none()
+    });
+    unreadable.map(|(key, _)| key.name.clone()).collect()
+}
+
 /// Returns the Machines of a namespace without a controlling owner, in order.
 pub(crate) fn machines_without_owner(seen: &Seen, namespace: &str) -> Vec<Arc<MachineFacts>> {
     let free = seen.machines.by_index(BY_OWNER, NO_OWNER).filter(|(key, _)| key.namespace == namespace);

@@ -1,9 +1,9 @@
 //! Rules for deletion: `delete` requests the deletion, and only a later read shows its end.
 
-use machinist_instance::{ErrorKind, InstanceRef, Power, Sighting};
+use machinist_instance::{ErrorKind, Instance, InstanceRef, InstanceSpec, Power, Sighting};
 
-use super::bench::{Bench, by_id, by_key, check, fail, present};
-use super::{Played, Trouble, cases};
+use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
+use super::{Ending, Hook, Played, Trouble, cases};
 
 cases![
     a_deleted_instance_becomes_absent,
@@ -11,6 +11,8 @@ cases![
     delete_twice_succeeds,
     delete_of_a_missing_instance_succeeds,
     delete_refuses_the_instance_of_another_key,
+    delete_refuses_an_instance_without_key,
+    an_instance_without_key_is_deleted_by_its_id,
     find_shows_an_instance_until_its_deletion_ends,
 ];
 
@@ -58,6 +60,49 @@ async fn delete_refuses_the_instance_of_another_key(bench: &Bench<'_>) -> Played
     }
     let found = present(bench.find(&by_id(&made)).await?, "find after the denied delete")?;
     check(found.power != Power::Deleting, || "delete was denied, but the instance is deleting".to_owned())
+}
+
+async fn delete_refuses_an_instance_without_key(bench: &Bench<'_>) -> Played {
+    let (spec, made) = without_key(bench).await?;
+    let by_name = InstanceRef { may_lack_key: true, name: Some(made.name.clone()), ..by_key(&spec.key) };
+    for which in [by_id(&made), by_name] {
+        let error = bench.fails(bench.try_delete(&which, &spec.key).await, "delete", "denied")?;
+        check(error.kind == ErrorKind::Denied, || format!("delete {which}: expected denied, got {error}"))?;
+    }
+    let found = present(bench.find(&by_id(&made)).await?, "find after the denied delete")?;
+    check(found.power != Power::Deleting, || "delete was denied, but the instance is deleting".to_owned())?;
+    remove(bench, &spec, &made).await
+}
+
+async fn an_instance_without_key_is_deleted_by_its_id(bench: &Bench<'_>) -> Played {
+    let (spec, made) = without_key(bench).await?;
+    remove(bench, &spec, &made).await?;
+    let theirs = bench.spec("theirs");
+    let of_another_key = bench.ensure(&theirs).await?;
+    bench.wait_until_visible().await;
+    let which = InstanceRef { may_lack_key: true, ..by_id(&of_another_key) };
+    let error = bench.fails(bench.try_delete(&which, &spec.key).await, "delete", "denied")?;
+    check(error.kind == ErrorKind::Denied, || format!("delete {which}: expected denied, got {error}"))?;
+    bench.check_alive(&theirs.key, 1).await
+}
+
+/// Creates an instance as another program would, or skips the case.
+async fn without_key(bench: &Bench<'_>) -> Played<(InstanceSpec, Instance)> {
+    let spec = bench.spec("a");
+    match bench.subject.made_by_others(&spec.name, bench.subject.now()).await {
+        Hook::Arranged => {}
+        Hook::Missing => return Err(Ending::Skip("this cloud has only instances with a key".to_owned())),
+    }
+    bench.wait_until_visible().await;
+    let made = present(bench.find(&by_name(&spec.name)).await?, "find by name")?;
+    check(made.key.is_none(), || format!("find by name: expected no key, got {:?}", made.key))?;
+    Ok((spec, made))
+}
+
+async fn remove(bench: &Bench<'_>, spec: &InstanceSpec, made: &Instance) -> Played {
+    let which = InstanceRef { may_lack_key: true, ..by_id(made) };
+    bench.delete(&which, &spec.key).await?;
+    bench.wait_until_gone(&which).await
 }
 
 async fn find_shows_an_instance_until_its_deletion_ends(bench: &Bench<'_>) -> Played {

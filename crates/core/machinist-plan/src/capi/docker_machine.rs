@@ -809,7 +809,7 @@ impl Snapshot {
             name: name.and_then(NodeName::new),
             native_id: self.native_id(),
             cluster: Some(self.cluster_name().to_owned()),
-            last_known_state: None,
+            ..InstanceRef::default()
         }
     }
 
@@ -830,7 +830,7 @@ impl Snapshot {
             native_id: self.native_id().or_else(|| of_answer.cloned()),
             key: Some(key),
             cluster: Some(self.cluster_name().to_owned()),
-            last_known_state: None,
+            ..InstanceRef::default()
         }
     }
 }

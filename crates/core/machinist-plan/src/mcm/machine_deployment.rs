@@ -21,6 +21,7 @@ pub(crate) mod sizing;
 pub(crate) mod snapshot;
 pub(crate) mod template;
 
+use jiff::Timestamp;
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -184,6 +185,9 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
         let why = Why::new(McmReason::InvalidSpec(refusal.message.clone()), fix);
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     }
+    if let Some(wait) = unreadable_set(s, None) {
+        return wait;
+    }
     let claim = claim(s);
     if !claim.is_empty() {
         return Plan::act_all(claim, Why::new(Reason::Writing("claiming MachineSets"), Step::Nothing));
@@ -210,7 +214,8 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
         return Plan::idle(why_finalizers_of_others(since));
     }
     if s.sets.is_empty() {
-        if let Some(wait) = late_adoption::wait(&s.late_adoptions, s.now, since) {
+        let wait = unreadable_set(s, since);
+        if let Some(wait) = wait.or_else(|| late_adoption::wait(&s.late_adoptions, s.now, since)) {
             return wait;
         }
         let why = Why::new(Reason::Writing("removing the finalizer"), Step::Nothing);
@@ -234,6 +239,14 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
         }
     };
     with_status(s, &Stage::Leaving, staying.flat_map(|owned| leave(&owned.set)).collect(), why)
+}
+
+/// Waits for a user if a set of the deployment cannot be parsed. The set may have all the Machines
+/// that the deployment wants, so the deployment creates and sizes nothing.
+fn unreadable_set(s: &Snapshot, since: Option<Timestamp>) -> Option<Plan<Action>> {
+    let set = s.unreadable_sets.first()?.clone();
+    let fix = Step::Fix(format!("correct MachineSet {set}; the log of the manager names the field"));
+    Some(Plan::idle(Why::new(McmReason::SetUnreadable { set }, fix).since(since)))
 }
 
 /// Returns why a deployment rests, excluding the bounds of the rollout.

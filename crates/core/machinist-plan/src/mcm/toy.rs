@@ -135,6 +135,7 @@ impl Toy {
             now: self.now(),
             deployment: Arc::new(deployment),
             sets,
+            unreadable_sets: Vec::new(),
             machines_freshness: Default::default(),
             adoptable: Vec::new(),
             taken_names: Default::default(),

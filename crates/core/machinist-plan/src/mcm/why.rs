@@ -315,6 +315,18 @@ pub enum McmReason {
         /// The Machine that holds this key, if any.
         holder: Option<String>,
     },
+    /// The recorded instance has no key, and nothing shows that it belongs to the Machine.
+    InstanceWithoutKey {
+        /// The instance.
+        instance: String,
+        /// Why it does not count as the Machine's.
+        doubt: String,
+    },
+    /// A MachineSet of the deployment cannot be parsed.
+    SetUnreadable {
+        /// Name of the MachineSet.
+        set: String,
+    },
     /// An older Machine records the same instance.
     InstanceShared {
         /// The instance.
@@ -731,6 +743,12 @@ impl fmt::Display for McmReason {
                     (None, Some(cluster)) => write!(f, "it has key {key} of cluster {cluster:?}"),
                     (None, None) => write!(f, "it has key {key} and no cluster tag"),
                 }
+            }
+            Self::InstanceWithoutKey { instance, doubt } => {
+                write!(f, "instance {instance} has no key, and {doubt}")
+            }
+            Self::SetUnreadable { set } => {
+                write!(f, "its MachineSet {set} cannot be parsed, and may have all its Machines")
             }
             Self::InstanceShared { instance, machine } => {
                 write!(

@@ -50,7 +50,7 @@ async fn provision(engine: Engine, number: u32) -> Result<()> {
         name: Some(instance.name),
         native_id: instance.native_id,
         cluster: None,
-        last_known_state: None,
+        ..InstanceRef::default()
     };
     let bootstrap = engine.bootstrap().context("the engine bootstraps containers")?;
     until_started(bootstrap, &which).await?;

@@ -10,7 +10,7 @@ use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_instance::{InstanceSpec, Place};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
-use machinist_plan::facts::{ACCOUNT, EARLIER_CALLS_SINCE, PLACE};
+use machinist_plan::facts::{ACCOUNT, EARLIER_CALLS_SINCE, INTENDED_ACCOUNT, INTENDED_PLACE, PLACE};
 use machinist_plan::mcm::facts::{
     AttachmentFacts, DELETION_HELD, MachineFacts, NODE_MARK, NodeFacts, Token, TokenFacts,
 };
@@ -82,6 +82,9 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             if let Some(place) = place.filter(|place| machine.place().as_ref() != Some(place)) {
                 patch = patch.set_annotation(machine.annotations.as_ref(), PLACE, place.as_str());
             }
+            for intent in [INTENDED_ACCOUNT, INTENDED_PLACE] {
+                patch = patch.remove_annotation(machine.annotations.as_ref(), intent);
+            }
             write.patch::<MachineFacts>(with_priority(patch, machine, priority)).await
         }
         Action::LabelNode(node) => {
@@ -90,6 +93,19 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
                 labels::NODE,
                 node.as_str(),
             );
+            write.patch::<MachineFacts>(patch).await
+        }
+        Action::RecordIntent { account, place } => {
+            let read = machine.annotations.as_ref();
+            let patch = GuardedPatch::new(&machine.uid);
+            let patch = match &account {
+                Some(account) => patch.set_annotation(read, INTENDED_ACCOUNT, account.as_str()),
+                None => patch.remove_annotation(read, INTENDED_ACCOUNT),
+            };
+            let patch = match &place {
+                Some(place) => patch.set_annotation(read, INTENDED_PLACE, place.as_str()),
+                None => patch.remove_annotation(read, INTENDED_PLACE),
+            };
             write.patch::<MachineFacts>(patch).await
         }
         Action::RecordWait(since) => {

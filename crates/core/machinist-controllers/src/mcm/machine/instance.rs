@@ -69,7 +69,7 @@ pub(crate) fn queue(asking: Asking<'_>, call: Call) -> Result<(), Stop> {
                     |_| false,
                     not_made,
                     |answers, answered| {
-                        answers.delete = Some(Deleted { id: recorded, answered });
+                        answers.delete = Some(Deleted { id: recorded, may_lack_key: false, answered });
                     },
                 ),
             };
@@ -237,13 +237,14 @@ pub(crate) fn list(asking: Asking<'_>) -> Result<(), Stop> {
 /// Calls `delete` for the instance, with a permit.
 pub(crate) fn delete(asking: Asking<'_>, permit: Permit) -> Result<(), Stop> {
     let (valid_until, id) = (permit.valid_until(), permit.which().id.clone());
+    let may_lack_key = permit.which().may_lack_key;
     #[expect(clippy::disallowed_methods, reason = "the one place where a permit becomes a deletion")]
     let call = |driver: Arc<dyn Driver>| async move {
         driver.instances().delete(permit.which(), permit.owner()).await
     };
     let by = Some(valid_until);
-    start(asking, Call::DELETE, Line::Queue, by, is_deleting, call, |answers, answered: Answered<()>| {
-        answers.delete = Some(Deleted { id, answered });
+    start(asking, Call::DELETE, Line::Queue, by, is_deleting, call, move |answers, answered: Answered<()>| {
+        answers.delete = Some(Deleted { id, may_lack_key, answered });
     })
 }
 

@@ -121,6 +121,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         shared,
         cluster: options.cluster.clone(),
         key_holder: evidence::key_holder(seen, &answers),
+        unkeyed: evidence::unkeyed(seen, provider, &machine, class.map(|class| &**class), &answers),
         waited,
         observes_boot,
         needs_initialization,
@@ -152,7 +153,7 @@ fn place(
         called: answers.called_in.clone(),
         intended: match token {
             Token::Ours(token) => token.place.clone(),
-            Token::Free(_) | Token::Exhausted => None,
+            Token::Free(_) | Token::Exhausted => machine.intent().1,
         },
         of_class,
     }

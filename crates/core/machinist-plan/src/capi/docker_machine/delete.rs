@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_api::capi::constants;
-use machinist_core::instance::{Departure, Next, Shared};
+use machinist_core::instance::{Departure, Next, Shared, Unkeyed};
 use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Call, Evidence, Known, Process, Step, plus};
 use machinist_instance::{Error, Foreign, InstanceRef, Sighting};
@@ -127,12 +127,14 @@ fn remove_container(
     let shared = Shared::default();
     let answers = answers(s);
     let process = process(s);
+    let unkeyed = Unkeyed::default();
     let departure = Departure {
         which: which.clone(),
         owner: s.machine.object.key(),
         // No container has this tag, so the key of another object is never used.
         cluster: "",
         key_holder: s.key_holder.as_deref(),
+        unkeyed: &unkeyed,
         created: s.machine.object.created,
         no_creation_since: object.no_creation_since(),
         evidence: Some(Evidence::ClusterApi),

@@ -14,7 +14,9 @@ use machinist_instance::{AccountId, InstanceKey, NodeName, Place, ProviderId};
 use serde_json::Value;
 
 use super::node::NodeFacts;
-use crate::facts::{ACCOUNT, EARLIER_CALLS_SINCE, PLACE, RawJson, Version, recorded_wait};
+use crate::facts::{
+    ACCOUNT, EARLIER_CALLS_SINCE, INTENDED_ACCOUNT, INTENDED_PLACE, PLACE, RawJson, Version, recorded_wait,
+};
 use machinist_core::{Unseen, is_past};
 
 /// On a Machine: the periods in which its deletion waited for a user, as intervals of ISO 8601. The
@@ -133,6 +135,13 @@ impl MachineFacts {
     /// Returns the recorded place of the instance.
     pub fn place(&self) -> Option<Place> {
         self.annotation(PLACE).map(Place::new)
+    }
+
+    /// Returns the account and the place of the first call that may create the instance, as written
+    /// before that call for a Machine without a bootstrap token.
+    pub fn intent(&self) -> (Option<AccountId>, Option<Place>) {
+        let account = self.annotation(INTENDED_ACCOUNT).and_then(AccountId::recorded);
+        (account, self.annotation(INTENDED_PLACE).map(Place::new))
     }
 
     /// Returns the recorded periods in which the deletion waited for a user.

@@ -56,6 +56,13 @@ pub enum Action {
         /// The key that the instance must have before.
         from: InstanceKey,
     },
+    /// Records the account and the place of the call that may create the instance.
+    RecordIntent {
+        /// The account.
+        account: Option<AccountId>,
+        /// The place; absent if nothing names one.
+        place: Option<Place>,
+    },
     /// Records since when no process creates the instance of this deleted Machine.
     RecordWait(Timestamp),
     /// Asks the driver to complete the recorded instance.
@@ -185,6 +192,7 @@ impl Action {
             | Self::Queue(_)
             | Self::Ensure { .. }
             | Self::List
+            | Self::RecordIntent { .. }
             | Self::RecordWait(_)
             | Self::Rekey { .. }
             | Self::Initialize
@@ -223,6 +231,7 @@ impl fmt::Display for Action {
             Self::Queue(call) => write!(f, "driver: queue {call}"),
             Self::Ensure { .. } => f.write_str("driver: ensure"),
             Self::List => f.write_str("driver: list"),
+            Self::RecordIntent { .. } => f.write_str("machine: record the account and place of the creation"),
             Self::RecordWait(_) => f.write_str("machine: record the wait for earlier calls"),
             Self::Rekey { id, from } => write!(f, "driver: rekey {id} from {from}"),
             Self::Initialize => f.write_str("driver: initialize"),

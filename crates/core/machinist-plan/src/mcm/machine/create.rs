@@ -17,7 +17,7 @@ use machinist_api::code::Code;
 use machinist_api::constants::markers;
 use machinist_api::validation::machine_name_error;
 use machinist_api::{OperationType, Phase};
-use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Promises, Sighting};
+use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Place, Promises, Sighting};
 
 use super::action::Action;
 use super::action::CREATE_FAILED;
@@ -163,11 +163,25 @@ fn make(s: &Snapshot) -> Plan<Action> {
             Action::DeleteToken(token.clone()),
             why("deleting the bootstrap token, which expires too soon"),
         ),
+        // The bootstrap token records the intent otherwise, without a write of its own.
+        Token::Free(_) | Token::Ours(_) | Token::Exhausted
+            if !wants_token && s.machine.intent() != intent(s) =>
+        {
+            let (account, place) = intent(s);
+            Plan::act(Action::RecordIntent { account, place }, why("recording where the instance is created"))
+        }
         Token::Free(_) | Token::Ours(_) | Token::Exhausted => {
             let ensure = Action::Ensure { adopt_made_since: s.process.adopts_since(s.machine.created) };
             Plan::act(ensure, Why::new(Reason::Calling(Call::ENSURE), Step::Expect("the cloud answers")))
         }
     }
+}
+
+/// Returns the account and the place of the next call that may create the instance. They are written
+/// before the call: the process may end after it, and a user may change the class or the Secret.
+fn intent(s: &Snapshot) -> (Option<AccountId>, Option<Place>) {
+    let place = s.place.place().filter(|place| **place != Place::WHOLE);
+    (s.ownership.account.clone(), place.cloned())
 }
 
 /// Returns how long a token lasts from the call that creates the instance.

@@ -1195,6 +1195,7 @@ fn departure(s: &Snapshot, evidence: Option<Evidence>) -> Departure<'_> {
         owner: s.key(),
         cluster: &s.cluster,
         key_holder: s.key_holder.as_deref(),
+        unkeyed: &s.unkeyed,
         created: s.machine.created,
         no_creation_since: s.machine.no_creation_since(),
         evidence,

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use machinist_api::constants::labels;
-use machinist_instance::Foreign;
+use machinist_instance::{Foreign, Marks};
 
 use super::action::Action;
 use super::action::DELETE_FAILED;
@@ -111,21 +111,39 @@ pub(super) fn look_twice(s: &Snapshot, look_at: Timestamp, deleting_since: Times
     )
 }
 
-/// Waits for a user, because the recorded instance has the key of another object.
+/// Waits for a user, because the recorded instance has the key of another object, or no key and
+/// nothing shows that it belongs to the Machine.
 pub(super) fn not_ours(
     s: &Snapshot,
     foreign: &Foreign,
     look_at: Timestamp,
     deleting_since: Timestamp,
 ) -> Plan<Action> {
-    let reason = McmReason::InstanceNotOurs {
-        instance: foreign.id.to_string(),
-        key: foreign.key.as_ref().map(ToString::to_string).unwrap_or_else(|| "(none)".to_owned()),
-        cluster: foreign.cluster.clone(),
-        holder: s.key_holder.clone(),
+    let instance = foreign.id.to_string();
+    let reason = match &foreign.key {
+        Some(key) => McmReason::InstanceNotOurs {
+            instance,
+            key: key.to_string(),
+            cluster: foreign.cluster.clone(),
+            holder: s.key_holder.clone(),
+        },
+        None => McmReason::InstanceWithoutKey { instance, doubt: doubt(s) },
     };
     let fix = format!("find out which cluster owns it, {}", or_leave());
     wait(s, reason, fix, deleting_since).no_later_than(look_at)
+}
+
+/// Returns why the recorded instance without a key does not count as the Machine's.
+fn doubt(s: &Snapshot) -> String {
+    let class = s.machine.spec.class.name();
+    match (&s.unkeyed.recorded_by, s.unkeyed.marks) {
+        (Some(other), _) => format!("the older Machine {other} also records it"),
+        (None, Marks::Missing) => format!("does not carry the marks of MachineClass {class}"),
+        (None, Marks::OfAnotherClass) => {
+            format!("carries the marks of another cluster than MachineClass {class}")
+        }
+        (None, Marks::OfClass) => "is older than the Machine and has another name".to_owned(),
+    }
 }
 
 /// Returns the key of an instance of another owner as text.

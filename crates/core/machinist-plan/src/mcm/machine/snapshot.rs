@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use machinist_api::constants::annotations;
 use machinist_api::{MachinePriority, OperationState, OperationType};
 use machinist_core::InQueue;
-use machinist_core::instance::Shared;
+use machinist_core::instance::{Shared, Unkeyed};
 use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Call, Freshness, Known, Process, Unseen};
 use machinist_instance::{AccountId, Instance, InstanceKey, NodeName};
@@ -108,6 +108,8 @@ pub struct Snapshot {
     pub cluster: String,
     /// The Machine that holds the key of the foreign instance in the driver's last answer.
     pub key_holder: Option<String>,
+    /// What is known about the instance that the driver's last answer showed without a key.
+    pub unkeyed: Unkeyed,
 }
 
 impl Hash for Snapshot {
@@ -151,6 +153,7 @@ impl Hash for Snapshot {
             shared,
             cluster: _,
             key_holder,
+            unkeyed,
         } = self;
         (nodes_freshness.is_fresh(), pods_freshness.is_fresh(), frozen.is_some()).hash(state);
         (promises, machine, node_marks, class, class_error, secrets, inputs, token, token_use).hash(state);
@@ -158,7 +161,7 @@ impl Hash for Snapshot {
         (evictions, attachments, volumes, reads, node_seen).hash(state);
         // The end of a pause is converted from the monotonic clock, so its value varies slightly.
         (answers, observes_boot, paused_until.is_some(), ownership, shared, key_holder).hash(state);
-        (needs_initialization, place).hash(state);
+        (needs_initialization, place, unkeyed).hash(state);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::mcm::reads::{NodeRead, NodeSeen, PodList, Reads};
 use crate::mcm::server_freeze::Frozen;
 use crate::mcm::why::TokenUse;
 use crate::testing::{self, at};
-use machinist_core::instance::Shared;
+use machinist_core::instance::{Shared, Unkeyed};
 use machinist_core::ownership::Ownership;
 use machinist_core::{
     Absence, Answered, Answers, Attempts, Call, Deleted, Found, FreshRead, Freshness, InQueue, Known, MadeIn,
@@ -141,6 +141,7 @@ fn world() -> World {
         shared: Shared::default(),
         cluster: "ours".to_owned(),
         key_holder: None,
+        unkeyed: Unkeyed::default(),
     };
     let (pods, budgets) = (Vec::new(), Vec::new());
     World { machine, node: None, pods, budgets, provider: |_| {}, has_slot: true, snapshot }
@@ -162,7 +163,7 @@ fn account(name: &str) -> Option<AccountId> {
 }
 
 fn deleted(answered: Answered<()>) -> Option<Deleted> {
-    Some(Deleted { id: Some(instance().id), answered })
+    Some(Deleted { id: Some(instance().id), may_lack_key: false, answered })
 }
 
 fn answered<T>(started: Timestamp, ended: Timestamp, answer: Result<T, Error>) -> Answered<T> {
@@ -248,6 +249,12 @@ impl World {
     fn recorded(mut self) -> Self {
         self.machine["metadata"]["labels"]["node"] = "m".into();
         self.machine["spec"]["providerID"] = "sim:///i-1".into();
+        self
+    }
+
+    /// The Machine records the account of the call that may create its instance.
+    fn intended(mut self) -> Self {
+        self.machine["metadata"]["annotations"]["machinist.dev/intended-account"] = "a".into();
         self
     }
 
@@ -620,8 +627,14 @@ fn a_token_that_an_instance_may_use_is_replaced_later() {
 
 #[test]
 fn user_data_without_a_placeholder_needs_no_token() {
-    let bare = SecretFacts { wants_token: false, ..(*secret()).clone() };
-    world().with(|s| s.secrets[0].facts = Known::Present(Arc::new(bare))).check(expect![[r#"
+    let bare = || Arc::new(SecretFacts { wants_token: false, ..(*secret()).clone() });
+    let world = || world().with(move |s| s.secrets[0].facts = Known::Present(bare()));
+    world().check(expect![[r#"
+            do    machine: record the account and place of the creation
+            why   recording where the instance is created; next: the controller asks the cloud to create the instance
+            wait  for a change
+        "#]]);
+    world().intended().check(expect![[r#"
             do    driver: ensure
             why   waiting for the cloud to create the instance; next: the cloud answers
             wait  for a change
@@ -1811,7 +1824,7 @@ fn done_to_node(world: World) -> Vec<String> {
     let gone =
         world.deleting(10).phase("Terminating", "Delete", "Processing", "Initiate VM deletion").with(|s| {
             let answered = Answered { started: at(-2), ended: at(-1), account: account("a"), answer: Ok(()) };
-            s.answers.delete = Some(Deleted { id: id.clone(), answered });
+            s.answers.delete = Some(Deleted { id: id.clone(), may_lack_key: false, answered });
             s.answers.find = seen(Sighting::Absent, true);
             s.answers.find.as_mut().expect("an answer").by.id = id;
         });

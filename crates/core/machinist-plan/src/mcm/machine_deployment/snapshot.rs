@@ -19,6 +19,8 @@ pub struct Snapshot {
     pub deployment: Arc<MachineDeploymentFacts>,
     /// The sets that the deployment controls, oldest first, each with its Machines.
     pub sets: Vec<Owned>,
+    /// Names of the sets that the deployment controls and that cannot be parsed.
+    pub unreadable_sets: Vec<String>,
     /// How fresh the Machines are.
     pub machines_freshness: Freshness,
     /// The sets in the namespace without a controlling owner.
@@ -54,6 +56,7 @@ impl Hash for Snapshot {
             now: _,
             deployment,
             sets,
+            unreadable_sets,
             machines_freshness,
             adoptable: _,
             taken_names: _,
@@ -66,7 +69,7 @@ impl Hash for Snapshot {
             predecessor_until: _,
         } = self;
         machines_freshness.is_fresh().hash(state);
-        (deployment, sets, looked_for, set_failure, late_adoptions).hash(state);
+        (deployment, sets, unreadable_sets, looked_for, set_failure, late_adoptions).hash(state);
         for OpenRaise { set, patched, until: _ } in open_raises {
             (set, patched).hash(state);
         }

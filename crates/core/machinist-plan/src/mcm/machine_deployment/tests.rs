@@ -171,6 +171,7 @@ impl World {
                     unreadable: 0,
                 })
                 .collect(),
+            unreadable_sets: Vec::new(),
             machines_freshness: Freshness::Fresh,
             adoptable: self.free.iter().map(set).collect(),
             taken_names: self.taken.clone(),
@@ -319,6 +320,17 @@ fn a_deleted_deployment_keeps_no_set_that_it_adopted_late() {
     assert!(released[1].starts_with("warning ReleasedLateChild: Released MachineSet w-1"), "{released:?}");
     assert_eq!(late(-91, true), ["set w-1: delete if owned"]);
     assert_eq!(late(0, false), ["deployment: remove finalizer"]);
+}
+
+/// The set may have all the Machines that the deployment wants.
+#[test]
+fn a_set_that_cannot_be_parsed_stops_the_deployment() {
+    let deleted = world(2).field("/metadata/deletionTimestamp", at(-60).to_string().into());
+    for world in [world(2), deleted] {
+        let decided = plan(&Snapshot { unreadable_sets: vec!["w-1".to_owned()], ..world.snapshot() });
+        assert!(decided.actions.is_empty(), "{}", decided.why);
+        assert!(decided.why.to_string().contains("its MachineSet w-1 cannot be parsed"), "{}", decided.why);
+    }
 }
 
 #[test]

@@ -214,6 +214,20 @@ rows! {
         M::InstanceNotOurs { instance: instance(), key: "7ece3c7f".into(), cluster: Some("prod".into()), holder: None },
         M::InstanceNotOurs { instance: instance(), key: "7ece3c7f".into(), cluster: None, holder: None },
     ];
+    DELETION: R::Contract(M::InstanceWithoutKey { .. }) => [
+        M::InstanceWithoutKey {
+            instance: instance(),
+            doubt: "does not carry the marks of MachineClass workers".into(),
+        },
+        M::InstanceWithoutKey {
+            instance: instance(),
+            doubt: format!("the older Machine {} also records it", other_machine()),
+        },
+        M::InstanceWithoutKey {
+            instance: instance(),
+            doubt: "is older than the Machine and has another name".into(),
+        },
+    ];
     DELETION: R::Contract(M::InstanceShared { .. }) => [
         M::InstanceShared { instance: instance(), machine: other_machine() },
     ];
@@ -266,6 +280,7 @@ rows! {
     SETS: R::Contract(M::ChildFailed { .. }) => [
         M::ChildFailed { message: "admission webhook \"limits.example.com\" denied the request".into() },
     ];
+    SETS: R::Contract(M::SetUnreadable { .. }) => [M::SetUnreadable { set: "workers-6b9f4".into() }];
     SETS: R::Contract(M::Frozen { .. }) => [
         M::Frozen { by: Some("OverShootingReplicaCount".into()), machines: 8, most: Some(5), refused: None },
         M::Frozen { by: None, machines: 3, most: None, refused: None },

@@ -45,10 +45,12 @@ fn t_14_t_15_a_created_machine_is_available_with_addresses() {
     assert_eq!(operation.as_deref(), Some("Create Successful \"Created machine on cloud provider\""));
 }
 
-/// T-17: the instance is asked for at once, without a token.
+/// T-17: the instance is asked for without a token, and the Machine records the intent instead.
 #[test]
 fn t_17_no_token_is_created_without_a_target_cluster() {
     let plan = without_target().plan();
+    assert!(matches!(plan.actions[..], [Action::RecordIntent { .. }]), "{plan:?}");
+    let plan = without_target().intended().plan();
     assert!(plan.actions.iter().all(|action| !action.is_for_the_nodes()), "{plan:?}");
     assert!(plan.actions.iter().any(|action| matches!(action, Action::Ensure { .. })), "{plan:?}");
 }
