@@ -34,6 +34,9 @@ const HEADING: &str = "Cloud";
 pub(crate) struct Cloud {
     /// The name on the command line, in a MachineClass, and before `://` in the ids of instances.
     pub name: &'static str,
+    /// Further names in a MachineClass, exactly as the providers of machine-controller-manager spell
+    /// them.
+    pub other_names: &'static [&'static str],
     /// One line for the help of `--provider`.
     pub about: &'static str,
     /// Checks a providerSpec. The error names the first wrong field and the expected value.
@@ -155,7 +158,7 @@ impl UpCloud {
 
 /// The cloud of that name, as a MachineClass spells it.
 pub(crate) fn named(name: &str) -> Option<&'static Cloud> {
-    CLOUDS.iter().find(|cloud| cloud.name.eq_ignore_ascii_case(name))
+    CLOUDS.iter().find(|cloud| cloud.name.eq_ignore_ascii_case(name) || cloud.other_names.contains(&name))
 }
 
 /// The names of the clouds that are compiled in, for messages.

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Balancers, CloudClock, Driver, Instances, Provider, Routes, Volumes};
 use machinist_instance::{
     AccountId, BalancerKey, BalancerNote, CallBudget, CallRate, CreateGuarantee, Credential, Error,
-    ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag, NodeName, Place, Promises,
+    ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag, Marks, NodeName, Place, Promises,
     ProviderId, RecordedId, Scope, Sighting, VolumeSource,
 };
 use serde_json::Value;
@@ -22,21 +22,49 @@ use crate::balancer::{Reach, RefusedTurn, Turned};
 use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
 use crate::client::{ATTEMPT_WITHIN, Client, Http, Now, Traffic, Transport};
+use crate::gardener::{self, GardenerClass};
 use crate::label::{self, CLUSTER, KEY, Labels};
 use crate::model::{Id, Server};
+use crate::names::Names;
 use crate::options::HcloudOptions;
 use crate::reply::{self, View};
 use crate::spec::ProviderSpec;
 use crate::{id, request};
 
+/// A server that a class asks for.
+enum Wanted {
+    /// The request that creates it.
+    Own(Call),
+    /// A class of 23technologies' provider, which names objects whose ids must be found.
+    Gardener(GardenerClass),
+}
+
+impl Wanted {
+    fn of(spec: &InstanceSpec) -> Result<Self, Error> {
+        let Some(class) = GardenerClass::parse(&spec.provider_spec)? else {
+            return request::create(spec).map(Self::Own);
+        };
+        // The rest of the request is checked before the first call, too.
+        request::labels(spec, class.labels())?;
+        request::encoded_user_data(spec)?;
+        Ok(Self::Gardener(class))
+    }
+}
+
 /// The entries of a credential that may hold the token, in the order in which they are tried.
-const TOKEN_ENTRIES: [&str; 2] = ["token", "hcloudToken"];
+/// The extension of 23technologies has a token of its own for machines.
+const TOKEN_ENTRIES: [&str; 3] = ["token", "hcloudTokenMCM", "hcloudToken"];
+
+/// The provider name in the classes of 23technologies' extension. Its own provider does not check the
+/// name.
+pub const GARDENER_NAME: &str = "hclouddriver//127.0.0.1:8080";
 
 /// Name of the CSI driver of Hetzner Cloud. The handle of its volumes is the id in the cloud.
 const CSI_DRIVER: &str = "csi.hetzner.cloud";
 
-/// `ensure` makes at most this number of calls: by key, creation, by name, labels.
-const MAX_CHAIN: u32 = 4;
+/// `ensure` takes at most the time of this number of calls: by key, names, creation, by name, labels,
+/// start.
+const MAX_CHAIN: u32 = 6;
 
 /// Calls that begin this long after the account was opened name the Nodes of Hetzner Robot. The
 /// controllers wait as long for a Node of another cloud that is registered again.
@@ -77,6 +105,7 @@ pub struct HcloudProvider {
     transport: Arc<dyn Transport>,
     traffic: Traffic,
     now: Now,
+    spells_zone: bool,
 }
 
 impl HcloudProvider {
@@ -94,13 +123,20 @@ impl HcloudProvider {
     #[expect(clippy::disallowed_methods, reason = "this is where the clock is injected from")]
     pub fn over(transport: Arc<dyn Transport>, options: HcloudOptions) -> Self {
         let now = Arc::new(Timestamp::now);
-        Self { options: Arc::new(options), transport, traffic: Traffic::default(), now }
+        Self { options: Arc::new(options), transport, traffic: Traffic::default(), now, spells_zone: false }
     }
 
     /// Sets the clock that is compared with the cloud's clock.
     #[must_use]
     pub fn with_clock(self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self { now: Arc::new(now), ..self }
+    }
+
+    /// Spells the ids of servers with the marks of 23technologies' provider as that provider does,
+    /// for Machines: it cannot read the other form. Nodes have the other form.
+    #[must_use]
+    pub fn with_machine_ids(self) -> Self {
+        Self { spells_zone: true, ..self }
     }
 
     /// Number of calls and last rate limit, of all accounts that this provider opened.
@@ -114,8 +150,12 @@ impl Provider for HcloudProvider {
         "hcloud"
     }
 
+    fn serves(&self, provider: &str) -> bool {
+        provider.eq_ignore_ascii_case(self.name()) || provider == GARDENER_NAME
+    }
+
     fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
-        ProviderSpec::parse(provider_spec).map(drop)
+        validate(provider_spec)
     }
 
     fn account(&self, credential: &Credential, _: &Place) -> AccountId {
@@ -127,6 +167,14 @@ impl Provider for HcloudProvider {
         id::parse(text)
     }
 
+    fn same_instance(&self, a: &ProviderId, b: &ProviderId) -> bool {
+        id::is_same(a, b)
+    }
+
+    fn marks_of(&self, instance: &Instance, provider_spec: &Value) -> Marks {
+        reply::marks(&instance.tags, gardener::cluster_of(provider_spec))
+    }
+
     fn open(
         &self,
         account: &AccountId,
@@ -134,8 +182,10 @@ impl Provider for HcloudProvider {
         _: &Place,
     ) -> Result<Arc<dyn Driver>, Error> {
         let authorization = token(credential).and_then(Client::authorization).ok_or_else(|| {
-            let [name, other] = TOKEN_ENTRIES;
-            let text = format!("{name}: expected an API token without spaces in the entry {name} or {other}");
+            let [name, others @ ..] = TOKEN_ENTRIES;
+            let others = others.join(" or ");
+            let text =
+                format!("{name}: expected an API token without spaces in the entry {name} or {others}");
             Error::new(ErrorKind::Denied, text)
         })?;
         let client = Client {
@@ -159,7 +209,20 @@ impl Provider for HcloudProvider {
             refused_turns: Mutex::default(),
             shown: Mutex::default(),
             turned: Mutex::default(),
+            names: Names::default(),
+            spells_zone: self.spells_zone,
         }))
+    }
+}
+
+/// Parses and validates a `providerSpec` of this driver, or of 23technologies' provider.
+///
+/// # Errors
+/// `InvalidSpec`, with the field and the expected value.
+pub fn validate(provider_spec: &Value) -> Result<(), Error> {
+    match GardenerClass::parse(provider_spec)? {
+        Some(_) => Ok(()),
+        None => ProviderSpec::parse(provider_spec).map(drop),
     }
 }
 
@@ -194,6 +257,10 @@ pub(crate) struct Account {
     pub(crate) shown: Mutex<Option<(Instant, Reach)>>,
     /// The target of each balancer that got another sort of address last, by the balancer's id.
     pub(crate) turned: Mutex<BTreeMap<i64, Turned>>,
+    /// The ids of the objects that classes name.
+    names: Names,
+    /// See [`HcloudProvider::with_machine_ids`].
+    spells_zone: bool,
 }
 
 impl Driver for Account {
@@ -319,7 +386,12 @@ impl Account {
     }
 
     fn view_in(&self, network: Option<i64>) -> View {
-        View { family: self.options.address_family, has_zone: self.options.zone_label, network }
+        View {
+            family: self.options.address_family,
+            has_zone: self.options.zone_label,
+            network,
+            spells_zone: self.spells_zone,
+        }
     }
 
     pub(crate) async fn servers(&self, call: Call) -> Result<Vec<Server>, Failure> {
@@ -377,7 +449,12 @@ impl Account {
             None if spec.adopt_made_since.is_some_and(|since| since <= server.created) => {
                 let mut labels = server.labels.clone();
                 labels.extend(request::labels(spec, Labels::new())?);
-                self.set_labels(server.id, &labels).await
+                let server = self.set_labels(server.id, &labels).await?;
+                // The other provider starts a server after its creation, and may have ended before.
+                if reply::is_off(&server) {
+                    self.client.call(request::power_on(server.id)).await?;
+                }
+                Ok(server)
             }
             None => denied("was not created for this purpose"),
         }
@@ -397,16 +474,24 @@ impl Account {
 #[async_trait]
 impl Instances for Account {
     async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
-        let create = request::create(spec)?;
+        let wanted = Wanted::of(spec)?;
         let view = self.view().await?;
         if let Some(server) = self.by_key(&spec.key).await? {
             return reply::instance(view, server);
         }
+        let create = match wanted {
+            Wanted::Own(create) => create,
+            Wanted::Gardener(class) => {
+                let resolved = self.names.resolve(&self.client, &class).await?;
+                request::create_as_gardener(spec, &class, &resolved)?
+            }
+        };
         let server = match self.client.call(create).await {
             Ok(mut answer) => answer.take("server")?,
             Err(failure) if is_name_taken(&failure) => self.of_that_name(spec).await?,
             // An object to which the spec refers does not exist, for example the image.
             Err(failure) if failure.is_absence() => {
+                self.names.forget();
                 return Err(Error::new(ErrorKind::InvalidSpec, failure.error.message));
             }
             Err(failure) => return Err(failure.error),
@@ -417,7 +502,11 @@ impl Instances for Account {
     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
         let view = self.view().await?;
         let found = self.lookup(which).await?;
-        let found = found.map(|server| reply::instance(view, server)).transpose()?;
+        let mut found = found.map(|server| reply::instance(view, server)).transpose()?;
+        // The object keeps the spelling that it records.
+        if let (Some(found), Some(id)) = (&mut found, &which.id) {
+            found.id = id.clone();
+        }
         Ok(reply::sighting(which, found))
     }
 
@@ -439,7 +528,11 @@ impl Instances for Account {
 
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
         let Some(server) = self.lookup(which).await? else { return Ok(()) };
-        if reply::key(&server.labels) != Some(owner.as_str()) {
+        let may_delete = match reply::key(&server.labels) {
+            Some(key) => key == owner.as_str(),
+            None => which.may_lack_key && which.id.is_some(),
+        };
+        if !may_delete {
             return Err(wrong_key(&server, owner));
         }
         if reply::is_deleting(&server) {

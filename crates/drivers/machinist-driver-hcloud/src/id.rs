@@ -1,5 +1,9 @@
 //! Provider ids of Hetzner Cloud: `hcloud://NUMBER`. Pure functions.
 //!
+//! Machines of 23technologies' provider have ids of the form `hcloud:///ZONE/NUMBER`. That provider
+//! cannot read the other form: it ends, or deletes the server of a living Machine. So its Machines
+//! keep its spelling. Nodes always have the short form.
+//!
 //! Dedicated servers of Hetzner Robot have ids of two other forms, `hrobot://NUMBER` and the older
 //! `hcloud://bm-NUMBER`. This driver does not support Robot, so it classifies both as ids of
 //! another cloud, and no controller acts on them.
@@ -7,16 +11,29 @@
 use std::net::IpAddr;
 
 use machinist_instance::{Error, ErrorKind, ProviderId, RecordedId};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 const PREFIX: &str = "hcloud://";
 /// Begins the id of a Robot server.
 const ROBOT_PREFIX: &str = "hrobot://";
 /// Begins the older form of a Robot id, after the prefix.
 const ROBOT_MARK: &str = "bm-";
-const EXPECTED: &str = "hcloud://NUMBER";
+const EXPECTED: &str = "hcloud://NUMBER or hcloud:///ZONE/NUMBER";
+/// The characters of a zone that stay as they are, as in Go's `url.PathEscape`.
+const ZONE: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'+')
+    .remove(b':')
+    .remove(b'=')
+    .remove(b'@');
 
-/// Parses a recorded id. Only the form that the cloud controller manager writes is accepted: a
-/// decimal number from 1 to 2^63-1 without sign, space or leading zero.
+/// Parses a recorded id. The number is decimal, from 1 to 2^63-1, without sign, space or leading
+/// zero.
 pub(crate) fn parse(text: &str) -> RecordedId {
     if text.is_empty() {
         return RecordedId::Unset;
@@ -25,7 +42,7 @@ pub(crate) fn parse(text: &str) -> RecordedId {
     match text.strip_prefix(PREFIX) {
         None => RecordedId::NotOurs { expected: expected() },
         Some(rest) if rest.starts_with(ROBOT_MARK) => RecordedId::NotOurs { expected: expected() },
-        Some(rest) => match number(rest) {
+        Some(rest) => match number(without_zone(rest)) {
             Some(_) => RecordedId::any(text),
             None => RecordedId::Malformed { expected: expected() },
         },
@@ -37,7 +54,7 @@ pub(crate) fn parse(text: &str) -> RecordedId {
 /// # Errors
 /// `InvalidSpec` if the id is not an id of this provider.
 pub(crate) fn server(id: &ProviderId) -> Result<i64, Error> {
-    let rest = id.as_str().strip_prefix(PREFIX).and_then(number);
+    let rest = id.as_str().strip_prefix(PREFIX).and_then(|rest| number(without_zone(rest)));
     rest.ok_or_else(|| {
         Error::new(ErrorKind::InvalidSpec, format!("provider id {:?}: expected {EXPECTED}", id.as_str()))
     })
@@ -47,6 +64,23 @@ pub(crate) fn server(id: &ProviderId) -> Result<i64, Error> {
 pub(crate) fn is_robot(id: &ProviderId) -> bool {
     let is_legacy = id.as_str().strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(ROBOT_MARK));
     is_legacy || id.scheme() == "hrobot"
+}
+
+/// Whether two ids name the same server.
+pub(crate) fn is_same(a: &ProviderId, b: &ProviderId) -> bool {
+    a == b || server(a).is_ok_and(|number| server(b) == Ok(number))
+}
+
+/// The id in the spelling of 23technologies' provider.
+pub(crate) fn of_zone(zone: &str, server: i64) -> ProviderId {
+    let zone = utf8_percent_encode(zone, ZONE);
+    ProviderId::parse(&format!("{PREFIX}/{zone}/{server}")).expect("the prefix is not empty")
+}
+
+/// The part after `ZONE/`, if the id has a zone.
+fn without_zone(rest: &str) -> &str {
+    let zoned = rest.strip_prefix('/').and_then(|rest| rest.split_once('/'));
+    zoned.filter(|(zone, _)| !zone.is_empty()).map_or(rest, |(_, number)| number)
 }
 
 pub(crate) fn of(server: i64) -> ProviderId {
@@ -83,11 +117,39 @@ mod tests {
     }
 
     #[test]
+    fn both_spellings_name_the_same_server() {
+        let (short, zoned) = (id("hcloud://1234"), id("hcloud:///hel1-dc2/1234"));
+        assert_eq!(parse(zoned.as_str()).ours(), Some(&zoned));
+        assert_eq!((server(&zoned), of_zone("hel1-dc2", 1234)), (Ok(1234), zoned.clone()));
+        assert!(is_same(&short, &zoned) && is_same(&zoned, &id("hcloud:///fsn1-dc14/1234")));
+        assert!(!is_same(&short, &id("hcloud:///hel1-dc2/1235")));
+        assert!(!is_same(&id("hrobot://1234"), &short));
+        assert_eq!(of_zone("a/b", 1).as_str(), "hcloud:///a%2Fb/1");
+    }
+
+    #[test]
     fn ids_without_a_plain_number_are_malformed() {
-        let rests = ["", "my-cloud", "+1", "-1", "0", "007", " 1", "1 ", "0x1f", "1.0", "1/", "1/2"];
+        let rests = [
+            "/hel1/",
+            "//1",
+            "/hel1/a/1",
+            "/1",
+            "",
+            "my-cloud",
+            "+1",
+            "-1",
+            "0",
+            "007",
+            " 1",
+            "1 ",
+            "0x1f",
+            "1.0",
+            "1/",
+            "1/2",
+        ];
         let texts = rests.map(|rest| format!("hcloud://{rest}"));
         for text in texts.into_iter().chain(["hcloud://9223372036854775808".to_owned()]) {
-            let malformed = RecordedId::Malformed { expected: "hcloud://NUMBER".to_owned() };
+            let malformed = RecordedId::Malformed { expected: EXPECTED.to_owned() };
             assert_eq!(parse(&text), malformed, "{text}");
             assert!(server(&id(&text)).is_err_and(|error| error.kind == ErrorKind::InvalidSpec));
         }

@@ -9,6 +9,13 @@ use machinist_instance::{Error, ErrorKind};
 pub(crate) const KEY: &str = "machinist.dev/key";
 /// The label that stores the installation of an instance.
 pub(crate) const CLUSTER: &str = "machinist.dev/cluster";
+/// The label with which 23technologies' provider marks the servers of a cluster.
+pub(crate) const MCM_CLUSTER: &str = "mcm.gardener.cloud/cluster";
+/// The label with which that provider marks worker nodes, and its value.
+pub(crate) const MCM_ROLE: (&str, &str) = ("mcm.gardener.cloud/role", "node");
+/// The labels in which that provider stores the location and the zone.
+pub(crate) const REGION: &str = "topology.kubernetes.io/region";
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 /// Begins the labels of this driver. No user may set a label of this prefix.
 const RESERVED: &str = "machinist.dev/";
 

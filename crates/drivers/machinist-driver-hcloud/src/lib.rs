@@ -7,6 +7,9 @@
 //! their `driver` performs the differences one by one. `client` is a thin HTTP client that makes
 //! one attempt per call and sees every header.
 //!
+//! `gardener` reads the classes of 23technologies' provider of machine-controller-manager. Its servers
+//! and Machines are continued with its labels and its spelling of ids.
+//!
 //! Identity: the key and the installation of an instance are labels of the server. Names of servers
 //! are unique in a project, so two concurrent creations never make two servers.
 //!
@@ -19,10 +22,12 @@ mod balancer;
 mod cidr;
 mod client;
 mod driver;
+mod gardener;
 mod go_syntax;
 mod id;
 mod label;
 mod model;
+mod names;
 mod options;
 mod reply;
 mod request;
@@ -30,7 +35,7 @@ mod route;
 mod spec;
 
 pub use client::{CallLabels, Http, NoAnswer, RateState, Traffic, Transport};
-pub use driver::{HcloudProvider, PROMISES};
+pub use driver::{GARDENER_NAME, HcloudProvider, PROMISES, validate};
 pub use options::{
     AddressFamily, Algorithm, BalancerDefaults, Endpoint, EndpointError, HcloudOptions, OptionsError,
     TokenSource,

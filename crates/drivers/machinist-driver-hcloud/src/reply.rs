@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use machinist_instance::{
-    Address, AddressKind, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, NodeName, Power,
-    Sighting,
+    Address, AddressKind, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, Marks, NodeName,
+    Power, Sighting,
 };
 
 use crate::id;
-use crate::label::{CLUSTER, KEY, Labels};
+use crate::label::{CLUSTER, KEY, Labels, MCM_CLUSTER, MCM_ROLE, ZONE};
 use crate::model::{PrivateNet, Server};
 use crate::options::AddressFamily;
 
@@ -23,6 +23,8 @@ pub(crate) struct View {
     pub(crate) has_zone: bool,
     /// The network whose addresses are internal.
     pub(crate) network: Option<i64>,
+    /// Whether servers with the marks of 23technologies' provider have ids in its spelling.
+    pub(crate) spells_zone: bool,
 }
 
 /// Converts a server.
@@ -34,12 +36,14 @@ pub(crate) fn instance(view: View, server: Server) -> Result<Instance, Error> {
         .ok_or_else(|| Error::new(ErrorKind::Bug, format!("server {} has no name", server.id)))?;
     let addresses = addresses(view, &server);
     let region = server.location.map(|location| location.name);
+    let zone_of_id = gardener_zone(&server.labels).filter(|_| view.spells_zone);
+    let id = zone_of_id.map_or_else(|| id::of(server.id), |zone| id::of_zone(zone, server.id));
     let mut tags = server.labels;
     let key = tags.remove(KEY).filter(|key| !key.is_empty()).map(InstanceKey::new);
     let cluster = tags.remove(CLUSTER);
     let (label, value) = PROVIDED_BY;
     Ok(Instance {
-        id: id::of(server.id),
+        id,
         native_id: None,
         key,
         cluster,
@@ -71,6 +75,27 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Instance>) -> Sighting
     }
 }
 
+/// The zone in the labels of 23technologies' provider; `None` for other servers.
+fn gardener_zone(labels: &Labels) -> Option<&str> {
+    let is_marked = labels.contains_key(MCM_CLUSTER) && is_worker(labels);
+    labels.get(ZONE).map(String::as_str).filter(|zone| is_marked && !zone.is_empty())
+}
+
+/// Whether the labels are those of a worker of 23technologies' provider.
+fn is_worker(labels: &Labels) -> bool {
+    let (name, value) = MCM_ROLE;
+    labels.get(name).is_some_and(|role| role == value)
+}
+
+/// The marks of 23technologies' provider on an instance, for a class of that cluster.
+pub(crate) fn marks(tags: &Labels, cluster: Option<&str>) -> Marks {
+    match tags.get(MCM_CLUSTER).filter(|_| is_worker(tags)) {
+        None => Marks::Missing,
+        Some(marked) if cluster == Some(marked) => Marks::OfClass,
+        Some(_) => Marks::OfAnotherClass,
+    }
+}
+
 /// The key that the labels of a server store.
 pub(crate) fn key(labels: &Labels) -> Option<&str> {
     labels.get(KEY).map(String::as_str).filter(|key| !key.is_empty())
@@ -86,6 +111,11 @@ fn power(status: &str) -> Power {
         // `stopping`, `migrating`, `rebuilding`, `unknown`, and states of a newer API.
         _ => Power::Changing,
     }
+}
+
+/// Whether the server has no power and can be started.
+pub(crate) fn is_off(server: &Server) -> bool {
+    power(&server.status) == Power::Stopped
 }
 
 pub(crate) fn is_deleting(server: &Server) -> bool {
@@ -156,7 +186,7 @@ mod tests {
     }
 
     fn view(family: AddressFamily) -> View {
-        View { family, has_zone: true, network: Some(1) }
+        View { family, has_zone: true, network: Some(1), spells_zone: false }
     }
 
     fn shown(family: AddressFamily, changes: Value) -> Vec<String> {
@@ -167,7 +197,7 @@ mod tests {
     /// The zone then follows from the location.
     #[test]
     fn a_server_without_a_data_center_is_mapped() {
-        let view = View { family: AddressFamily::Ipv4, has_zone: true, network: None };
+        let view = View { network: None, ..view(AddressFamily::Ipv4) };
         let labels = json!({"machinist.dev/key": "uid-1", "machinist.dev/cluster": "default", "env": "prod"});
         let instance = instance(view, server(json!({ "labels": labels }))).expect("a name");
         let address = |kind, address: &str| Address { kind, address: address.to_owned() };
@@ -261,6 +291,35 @@ mod tests {
         assert_eq!(zones, ["nbg1-dc3", "hel1-dc2", "fsn1-dc14", "ash-dc1", "hil-dc1", "sin-dc1", "new1"]);
         let hidden = View { has_zone: false, ..view(AddressFamily::Ipv4) };
         assert_eq!(instance(hidden, server(json!({}))).expect("a name").zone, None);
+    }
+
+    fn gardener_labels() -> Labels {
+        [(MCM_CLUSTER, "shoot--a"), MCM_ROLE, (ZONE, "hel1-dc2")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into()
+    }
+
+    #[test]
+    fn machines_of_the_other_provider_keep_its_spelling() {
+        let shown = |spells_zone| {
+            let view = View { spells_zone, ..view(AddressFamily::Ipv4) };
+            instance(view, server(json!({ "labels": gardener_labels() }))).expect("a name").id
+        };
+        assert_eq!(shown(true), id::of_zone("hel1-dc2", 1));
+        assert_eq!(shown(false), id::of(1), "Nodes have the short form");
+        let view = View { spells_zone: true, ..view(AddressFamily::Ipv4) };
+        assert_eq!(instance(view, server(json!({}))).expect("a name").id, id::of(1), "without its marks");
+    }
+
+    #[test]
+    fn marks_need_the_role_and_the_cluster() {
+        let mut labels = gardener_labels();
+        assert_eq!(marks(&labels, Some("shoot--a")), Marks::OfClass);
+        assert_eq!(marks(&labels, Some("shoot--b")), Marks::OfAnotherClass);
+        assert_eq!(marks(&labels, None), Marks::OfAnotherClass);
+        labels.remove(MCM_ROLE.0);
+        assert_eq!(marks(&labels, Some("shoot--a")), Marks::Missing);
+        assert_eq!(marks(&Labels::new(), None), Marks::Missing);
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use machinist_instance::{Error, ErrorKind, InstanceSpec};
 use serde_json::json;
 
 use crate::client::call::Call;
+use crate::gardener::GardenerClass;
 use crate::label::{self, CLUSTER, KEY, Labels};
 use crate::spec::ProviderSpec;
 
@@ -14,6 +17,83 @@ const SERVER: &str = "/servers/-";
 
 /// The cloud rejects longer user data.
 const MAX_USER_DATA_LEN: usize = 32 * 1024;
+
+/// The ids of the objects that a class of 23technologies' provider names otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    pub(crate) image: i64,
+    pub(crate) ssh_key: i64,
+    pub(crate) network: Option<i64>,
+}
+
+/// Creates the server of a class of 23technologies' provider, with the labels and the user data that
+/// it has there.
+///
+/// # Errors
+/// `InvalidSpec` names the part that the cloud would reject.
+pub(crate) fn create_as_gardener(
+    spec: &InstanceSpec,
+    class: &GardenerClass,
+    resolved: &Resolved,
+) -> Result<Call, Error> {
+    let mut body = json!({
+        "name": spec.name.as_str(),
+        "server_type": class.server_type,
+        "image": resolved.image,
+        "location": class.location(),
+        "ssh_keys": [resolved.ssh_key],
+        "labels": labels(spec, class.labels())?,
+    });
+    if let Some(user_data) = encoded_user_data(spec)? {
+        body["user_data"] = user_data.into();
+    }
+    if let Some(group) = class.placement_group {
+        body["placement_group"] = group.into();
+    }
+    if let Some(network) = resolved.network {
+        body["networks"] = json!([network]);
+    }
+    Ok(Call::create(SERVERS, body))
+}
+
+/// The user data as base64 text, which cloud-init decodes. The limit of the cloud is that of the
+/// text.
+///
+/// # Errors
+/// `InvalidSpec` if the text is too long.
+pub(crate) fn encoded_user_data(spec: &InstanceSpec) -> Result<Option<String>, Error> {
+    let text = STANDARD.encode(spec.user_data.expose());
+    if MAX_USER_DATA_LEN < text.len() {
+        let expected = format!("at most {MAX_USER_DATA_LEN} bytes of base64 text, got {}", text.len());
+        return Err(Error::new(ErrorKind::InvalidSpec, format!("user data: expected {expected}")));
+    }
+    Ok((!text.is_empty()).then_some(text))
+}
+
+/// The images of a name, one per architecture, also those that no new class should use.
+pub(crate) fn images(name: &str) -> Call {
+    Call::list("/images").with("name", name).with("include_deprecated", "true")
+}
+
+/// The server types of a name.
+pub(crate) fn server_types(name: &str) -> Call {
+    Call::list("/server_types").with("name", name)
+}
+
+/// The SSH keys of a fingerprint.
+pub(crate) fn ssh_keys(fingerprint: &str) -> Call {
+    Call::list("/ssh_keys").with("fingerprint", fingerprint)
+}
+
+/// The networks of a name.
+pub(crate) fn networks(name: &str) -> Call {
+    Call::list("/networks").with("name", name)
+}
+
+/// Switches a server on.
+pub(crate) fn power_on(id: i64) -> Call {
+    Call::act("/servers/-/actions/poweron", id, json!({}))
+}
 
 /// Creates the server of a spec with its labels and its user data.
 ///
@@ -145,6 +225,36 @@ mod tests {
             },
         });
         assert_eq!(call.body, Some(expected));
+    }
+
+    #[test]
+    fn a_request_for_the_other_provider_has_its_labels_and_encoded_user_data() {
+        let class = json!({
+            "cluster": "shoot--a", "zone": "hel1-dc2", "serverType": "cx22", "imageName": "debian-12",
+            "sshFingerprint": "00", "placementGroupID": "4",
+        });
+        let spec = spec(class.clone());
+        let class = GardenerClass::parse(&class).expect("valid").expect("a class of the provider");
+        let resolved = Resolved { image: 1, ssh_key: 2, network: Some(3) };
+        let expected = json!({
+            "name": "workers-1", "server_type": "cx22", "image": 1, "location": "hel1", "networks": [3],
+            "ssh_keys": [2], "placement_group": 4, "user_data": "I2Nsb3VkLWNvbmZpZw==",
+            "labels": {
+                "purpose": "test", "machinist.dev/key": "uid-1", "machinist.dev/cluster": "default",
+                "mcm.gardener.cloud/cluster": "shoot--a", "mcm.gardener.cloud/role": "node",
+                "topology.kubernetes.io/region": "hel1", "topology.kubernetes.io/zone": "hel1-dc2",
+            },
+        });
+        let call = create_as_gardener(&spec, &class, &resolved).expect("valid");
+        assert_eq!(call.body, Some(expected));
+        // 32 KiB of text are 24 KiB of data.
+        let data =
+            |bytes: usize| InstanceSpec { user_data: UserData::new(vec![b'a'; bytes]), ..spec.clone() };
+        assert!(create_as_gardener(&data(24 * 1024), &class, &resolved).is_ok());
+        let Err(error) = create_as_gardener(&data(24 * 1024 + 1), &class, &resolved) else {
+            panic!("the text is too long")
+        };
+        assert!(error.message.starts_with("user data: expected at most 32768 bytes of base64"), "{error}");
     }
 
     #[test]

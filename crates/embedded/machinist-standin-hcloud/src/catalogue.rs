@@ -123,6 +123,8 @@ pub(crate) struct Image {
     pub(crate) architecture: &'static str,
     flavor: &'static str,
     version: &'static str,
+    /// Since when new servers should not use the image.
+    pub(crate) deprecated: Option<&'static str>,
 }
 
 const fn image(
@@ -132,10 +134,17 @@ const fn image(
     flavor: &'static str,
     version: &'static str,
 ) -> Image {
-    Image { id, name, architecture, flavor, version }
+    Image { id, name, architecture, flavor, version, deprecated: None }
 }
 
-pub(crate) const IMAGES: [Image; 8] = [
+/// An image that a server can have only by its id.
+const DEPRECATED: Image = Image {
+    deprecated: Some("2025-06-30T00:00:00Z"),
+    ..image(45_557_056, "debian-11", "x86", "debian", "11")
+};
+
+pub(crate) const IMAGES: [Image; 9] = [
+    DEPRECATED,
     image(67_794_396, "ubuntu-22.04", "x86", "ubuntu", "22.04"),
     image(103_907_373, "ubuntu-22.04", "arm", "ubuntu", "22.04"),
     image(114_690_387, "debian-12", "x86", "debian", "12"),
@@ -153,7 +162,8 @@ impl Image {
 
     /// The image that a server of that architecture gets for a name.
     pub(crate) fn named(name: &str, architecture: &str) -> Option<&'static Self> {
-        IMAGES.iter().find(|image| image.name == name && image.architecture == architecture)
+        let mut usable = IMAGES.iter().filter(|image| image.deprecated.is_none());
+        usable.find(|image| image.name == name && image.architecture == architecture)
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -162,7 +172,7 @@ impl Image {
             "type": "system", "status": "available", "image_size": null, "disk_size": 5.0,
             "created": "2024-04-25T13:26:27Z", "created_from": null, "bound_to": null,
             "os_flavor": self.flavor, "os_version": self.version, "architecture": self.architecture,
-            "rapid_deploy": true, "protection": {"delete": false}, "deprecated": null,
+            "rapid_deploy": true, "protection": {"delete": false}, "deprecated": self.deprecated,
             "deprecation": null, "deleted": null, "labels": {},
         })
     }

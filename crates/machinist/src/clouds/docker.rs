@@ -21,6 +21,7 @@ use crate::wrong_flags::WrongFlags;
 /// The row of the registry.
 pub(super) const CLOUD: Cloud = Cloud {
     name: "docker",
+    other_names: &[],
     about: "Containers of a Docker engine; settings come from DOCKER_HOST and DOCKER_NETWORK",
     check: |spec| ProviderSpec::parse(spec).map(drop),
     own_flag: |args| args.docker.first_set(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use machinist_driver_hcloud::{
-    HcloudOptions, HcloudProvider, Http, OptionsError, PROMISES, ProviderSpec, TokenSource,
+    GARDENER_NAME, HcloudOptions, HcloudProvider, Http, OptionsError, PROMISES, TokenSource, validate,
 };
 
 use super::{
@@ -21,8 +21,9 @@ use crate::wrong_flags::WrongFlags;
 /// The row of the registry.
 pub(super) const CLOUD: Cloud = Cloud {
     name: "hcloud",
+    other_names: &[GARDENER_NAME],
     about: "Hetzner Cloud; settings come from HCLOUD_ENDPOINT, HCLOUD_NETWORK and HCLOUD_INSTANCES_*",
-    check: |spec| ProviderSpec::parse(spec).map(drop),
+    check: validate,
     own_flag: |_| None,
     for_machines,
     for_nodes: Some(NodeCloud {
@@ -48,7 +49,7 @@ const METRICS_ADDRESS: &str = ":8233";
 const TOKEN_FILE: &str = "HCLOUD_TOKEN_FILE";
 
 fn for_machines(_: &CloudArgs) -> anyhow::Result<ForMachines> {
-    Ok(ForMachines::ready(Arc::new(provider(options()?)?), PROMISES.call_bound))
+    Ok(ForMachines::ready(Arc::new(provider(options()?)?.with_machine_ids()), PROMISES.call_bound))
 }
 
 fn for_nodes() -> anyhow::Result<ForNodes> {

@@ -12,6 +12,7 @@ use crate::wrong_flags::WrongFlags;
 /// The row of the registry.
 pub(super) const CLOUD: Cloud = Cloud {
     name: "sim",
+    other_names: &[],
     about: "Simulated cloud",
     check: |spec| ProviderSpec::parse(spec).map(drop),
     own_flag: |args| args.sim.sim_endpoint.as_ref().map(|_| "--sim-endpoint"),

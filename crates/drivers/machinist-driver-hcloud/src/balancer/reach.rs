@@ -121,7 +121,7 @@ mod tests {
 
     fn reach(family: AddressFamily, servers: Value) -> Reach {
         let servers: Vec<Server> = serde_json::from_value(servers).expect("servers");
-        Reach::of(View { family, has_zone: false, network: Some(1) }, &servers)
+        Reach::of(View { family, has_zone: false, network: Some(1), spells_zone: false }, &servers)
     }
 
     fn servers() -> Value {

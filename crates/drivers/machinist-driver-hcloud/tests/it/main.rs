@@ -4,6 +4,7 @@
 mod balancers;
 mod cloud;
 mod contract;
+mod gardener;
 mod instances;
 mod limits;
 mod pipe;

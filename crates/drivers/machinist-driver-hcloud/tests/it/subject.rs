@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use machinist_driver::Provider;
 use machinist_driver::contract::{DriverVerb, Hook, Subject, Trouble};
 use machinist_driver_hcloud::PROMISES;
-use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, VolumeSource};
+use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, ProviderId, VolumeSource};
 use machinist_standin_hcloud::{Access, Fault, FaultRule, NewServer};
 use serde_json::{Value, json};
 
@@ -42,6 +42,10 @@ impl Subject for Cloud {
 
     fn broken_spec(&self) -> (Value, &'static str) {
         (json!({"serverType": "cx22", "image": 1.5}), "providerSpec.image")
+    }
+
+    fn other_spellings(&self, id: &ProviderId) -> Vec<String> {
+        vec![format!("hcloud:///fsn1-dc14/{}", id.identity())]
     }
 
     fn foreign_ids(&self) -> Vec<String> {

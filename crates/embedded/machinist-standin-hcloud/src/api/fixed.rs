@@ -11,6 +11,7 @@ use crate::error::ApiError;
 type Entry = (i64, &'static str, Option<&'static str>, Value);
 
 pub(super) fn handle(call: &Call<'_>, method: &str, segments: &[&str]) -> MaybeHandled {
+    let shows_deprecated = call.query.get("include_deprecated") == Some("true");
     let (sort, sorts, entries): (_, _, Vec<Entry>) = match *segments.first()? {
         "locations" => (
             "location",
@@ -32,6 +33,7 @@ pub(super) fn handle(call: &Call<'_>, method: &str, segments: &[&str]) -> MaybeH
             "images",
             IMAGES
                 .iter()
+                .filter(|image| image.deprecated.is_none() || shows_deprecated)
                 .map(|image| (image.id, image.name, Some(image.architecture), image.json()))
                 .collect(),
         ),

@@ -10,8 +10,10 @@ use crate::model::SshKey;
 pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> MaybeHandled {
     match (method, segments) {
         ("GET", []) => {
-            let keys = call.state().ssh_keys.values().filter(|key| key.project == call.project).collect();
-            found(list(call, "ssh_keys", keys, json_of))
+            let of_project = call.state().ssh_keys.values().filter(|key| key.project == call.project);
+            let wanted = call.query.get("fingerprint");
+            let keys = of_project.filter(|key| wanted.is_none_or(|wanted| fingerprint(key) == wanted));
+            found(list(call, "ssh_keys", keys.collect(), json_of))
         }
         ("POST", []) => found(create(call)),
         ("GET", [id]) => found(get(call, id)),
@@ -56,7 +58,11 @@ fn json_of(key: &SshKey) -> Value {
     json!({
         "id": key.id, "name": key.name, "created": key.created, "labels": key.labels,
         "public_key": key.public_key,
-        // A real fingerprint needs MD5, and no client compares it.
-        "fingerprint": format!("00:00:00:00:00:00:00:00:{:016x}", key.id),
+        "fingerprint": fingerprint(key),
     })
+}
+
+/// A text of this key alone. A real fingerprint needs MD5, and no client computes it.
+fn fingerprint(key: &SshKey) -> String {
+    format!("00:00:00:00:00:00:00:00:{:016x}", key.id)
 }
