@@ -34,8 +34,8 @@ const HEADING: &str = "Cloud";
 pub(crate) struct Cloud {
     /// The name on the command line, in a MachineClass, and before `://` in the ids of instances.
     pub name: &'static str,
-    /// Further names in a MachineClass, exactly as the providers of machine-controller-manager spell
-    /// them.
+    /// Further names in a MachineClass, exactly as the providers of machine-controller-manager
+    /// spell them.
     pub other_names: &'static [&'static str],
     /// One line for the help of `--provider`.
     pub about: &'static str,

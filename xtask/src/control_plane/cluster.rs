@@ -409,8 +409,8 @@ const IN_MEMORY: &str = "/dev/shm";
 const ENOUGH_MEMORY: u64 = 4 << 20;
 
 /// Where the folder of a cluster is made. Data that need not survive is kept in memory: while other
-/// programs fill a slow disk, each write of etcd and of the audit log would wait for the disk, and no
-/// request would be answered for minutes.
+/// programs fill a slow disk, each write of etcd and of the audit log would wait for the disk, and
+/// no request would be answered for minutes.
 fn parent_of_folders(durability: Durability) -> PathBuf {
     let free = || {
         let printed = output_of(Command::new("df").args(["-k", "--output=avail", IN_MEMORY])).ok()?;

@@ -25,10 +25,10 @@
 //! an Event reports it.
 //!
 //! If our object records the id of an instance without a key, another program created it, or a user
-//! wrote the id. The recorded id alone proves nothing. The instance is deleted if it carries the
-//! marks of the object's class, no older object records it, and it is not older than the object or
-//! has its name: a restored object is newer than its instance. If a user has edited the class, its
-//! marks differ, and both are required.
+//! wrote the id. The recorded id alone proves nothing. The instance is deleted if it is not older
+//! than the object and has its name, as in an adoption. If it carries the marks of the object's
+//! class, one of both is enough: a restored object is newer than its instance. An instance that
+//! another object records, too, is left to the older one, or to the one that has its name.
 //!
 //! An instance with another key is not ours, with one exception: objects that were restored or
 //! moved have new UIDs. The instance receives our key if our object recorded its id, it carries our
@@ -123,8 +123,10 @@ pub struct Listed {
 pub struct Unkeyed {
     /// The marks of another program on the instance.
     pub marks: Marks,
-    /// An older object that records the same instance, too.
+    /// Another object that records the same instance: an older one, or the one that has its name.
     pub recorded_by: Option<String>,
+    /// An object that cannot be parsed, and that may record the instance.
+    pub unreadable: Option<String>,
 }
 
 /// The next step for an instance that must be deleted.
@@ -306,11 +308,11 @@ impl Departure<'_> {
         let is_young = self.process.adopts_since(self.created) <= instance.created;
         let has_name = self.which.name.as_ref() == Some(&instance.name);
         let is_alike = match self.unkeyed.marks {
-            Marks::Missing => false,
-            Marks::OfAnotherClass => is_young && has_name,
+            // The rule of adoption: a creation would have returned this instance.
+            Marks::Missing | Marks::OfAnotherClass => is_young && has_name,
             Marks::OfClass => is_young || has_name,
         };
-        is_alike && self.unkeyed.recorded_by.is_none()
+        is_alike && self.unkeyed.recorded_by.is_none() && self.unkeyed.unreadable.is_none()
     }
 
     /// Whether the last deletion was allowed to delete an instance without a key.
@@ -1304,7 +1306,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_recorded_id_alone_deletes_no_instance_without_a_key() {
-        let marked = |marks| Unkeyed { marks, recorded_by: None };
+        let marked = |marks| Unkeyed { marks, ..Unkeyed::default() };
         let (young, old) = (0, -3600);
         let cases = [
             (Marks::OfClass, young, "m", true),
@@ -1314,14 +1316,19 @@ pub(crate) mod tests {
             (Marks::OfAnotherClass, young, "m", true),
             (Marks::OfAnotherClass, young, "another", false),
             (Marks::OfAnotherClass, old, "m", false),
-            (Marks::Missing, young, "m", false),
+            (Marks::Missing, young, "m", true),
+            (Marks::Missing, young, "another", false),
+            (Marks::Missing, old, "m", false),
         ];
         for (marks, created, name, expected) in cases {
             let deleted = is_deleted_without_key(&denied_without_key(created, name), marked(marks));
             assert_eq!(deleted, expected, "{marks:?} {created} {name}");
         }
-        let taken = Unkeyed { marks: Marks::OfClass, recorded_by: Some("other".to_owned()) };
+        let other = || Some("other".to_owned());
+        let taken = Unkeyed { recorded_by: other(), ..marked(Marks::OfClass) };
+        let unclear = Unkeyed { unreadable: other(), ..marked(Marks::OfClass) };
         assert!(!is_deleted_without_key(&denied_without_key(young, "m"), taken));
+        assert!(!is_deleted_without_key(&denied_without_key(young, "m"), unclear));
     }
 
     /// The credential lacks the permission.
@@ -1339,7 +1346,7 @@ pub(crate) mod tests {
             key_holder: None,
             keys: KeyTag::Rekeyable,
             shared: Shared::default(),
-            unkeyed: Unkeyed { marks: Marks::OfClass, recorded_by: None },
+            unkeyed: Unkeyed { marks: Marks::OfClass, ..Unkeyed::default() },
         };
         assert!(matches!(case.next(), Next::Failed { call: Call::DELETE, .. }));
     }

@@ -144,7 +144,11 @@ impl Ownership {
             return Standing::Proven;
         }
         let asked_here = match &answers.made_in {
-            MadeIn::Nowhere => self.intended.is_none() || self.shows_made_in,
+            // A process that has watched the object since its creation knows that the intended call
+            // had no effect.
+            MadeIn::Nowhere => {
+                self.intended.is_none() || self.shows_made_in || process.saw_creation_of(created)
+            }
             MadeIn::Account(account) => self.account.as_ref() == Some(account) || self.shows_made_in,
             MadeIn::Several => false,
         };

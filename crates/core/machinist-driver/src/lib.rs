@@ -142,9 +142,9 @@ pub trait Provider: Send + Sync {
         a == b
     }
 
-    /// Returns which marks of another program an instance without a key carries, without calling the
-    /// cloud: the tags that the provider of machine-controller-manager puts on the instances of a
-    /// class. Such an instance may belong to a Machine that records its id.
+    /// Returns which marks of another program an instance without a key carries, without calling
+    /// the cloud: the tags that the provider of machine-controller-manager puts on the instances of
+    /// a class. Such an instance may belong to a Machine that records its id.
     fn marks_of(&self, _instance: &Instance, _provider_spec: &Value) -> Marks {
         Marks::Missing
     }

@@ -55,15 +55,15 @@ impl Wanted {
 /// The extension of 23technologies has a token of its own for machines.
 const TOKEN_ENTRIES: [&str; 3] = ["token", "hcloudTokenMCM", "hcloudToken"];
 
-/// The provider name in the classes of 23technologies' extension. Its own provider does not check the
-/// name.
+/// The provider name in the classes of 23technologies' extension. Its own provider does not check
+/// the name.
 pub const GARDENER_NAME: &str = "hclouddriver//127.0.0.1:8080";
 
 /// Name of the CSI driver of Hetzner Cloud. The handle of its volumes is the id in the cloud.
 const CSI_DRIVER: &str = "csi.hetzner.cloud";
 
-/// `ensure` takes at most the time of this number of calls: by key, names, creation, by name, labels,
-/// start.
+/// `ensure` takes at most the time of this number of calls: by key, names, creation, by name,
+/// labels, start.
 const MAX_CHAIN: u32 = 6;
 
 /// Calls that begin this long after the account was opened name the Nodes of Hetzner Robot. The
@@ -432,8 +432,13 @@ impl Account {
         Ok(found.into_iter().find(|server| server.name == name.as_str()))
     }
 
-    /// Returns the server that has the name of the spec: our own, or one that may be adopted.
-    async fn of_that_name(&self, spec: &InstanceSpec) -> Result<Server, Error> {
+    /// Returns the server that has the name of the spec: our own, or one that may be adopted. For a
+    /// class of 23technologies' provider, only a server with the marks of the class may be.
+    async fn of_that_name(
+        &self,
+        spec: &InstanceSpec,
+        class: Option<&GardenerClass>,
+    ) -> Result<Server, Error> {
         let name = &spec.name;
         let Some(server) = self.by_name(name).await? else {
             let text = format!("a server has the name {name}, but lists do not show it yet");
@@ -446,15 +451,21 @@ impl Account {
         match reply::key(&server.labels) {
             Some(key) if key == spec.key.as_str() => Ok(server),
             Some(key) => denied(&format!("the key {key}")),
+            None if class.is_some_and(|class| {
+                reply::marks(&server.labels, Some(&class.cluster)) != Marks::OfClass
+            }) =>
+            {
+                denied("does not carry the marks of the class")
+            }
             None if spec.adopt_made_since.is_some_and(|since| since <= server.created) => {
-                let mut labels = server.labels.clone();
-                labels.extend(request::labels(spec, Labels::new())?);
-                let server = self.set_labels(server.id, &labels).await?;
                 // The other provider starts a server after its creation, and may have ended before.
                 if reply::is_off(&server) {
                     self.client.call(request::power_on(server.id)).await?;
                 }
-                Ok(server)
+                let mut labels = server.labels.clone();
+                let of_class = class.map(GardenerClass::labels).unwrap_or_default();
+                labels.extend(request::labels(spec, of_class)?);
+                self.set_labels(server.id, &labels).await
             }
             None => denied("was not created for this purpose"),
         }
@@ -479,16 +490,16 @@ impl Instances for Account {
         if let Some(server) = self.by_key(&spec.key).await? {
             return reply::instance(view, server);
         }
-        let create = match wanted {
-            Wanted::Own(create) => create,
+        let (create, class) = match wanted {
+            Wanted::Own(create) => (create, None),
             Wanted::Gardener(class) => {
                 let resolved = self.names.resolve(&self.client, &class).await?;
-                request::create_as_gardener(spec, &class, &resolved)?
+                (request::create_as_gardener(spec, &class, &resolved)?, Some(class))
             }
         };
         let server = match self.client.call(create).await {
             Ok(mut answer) => answer.take("server")?,
-            Err(failure) if is_name_taken(&failure) => self.of_that_name(spec).await?,
+            Err(failure) if is_name_taken(&failure) => self.of_that_name(spec, class.as_ref()).await?,
             // An object to which the spec refers does not exist, for example the image.
             Err(failure) if failure.is_absence() => {
                 self.names.forget();

@@ -7,8 +7,8 @@
 //! their `driver` performs the differences one by one. `client` is a thin HTTP client that makes
 //! one attempt per call and sees every header.
 //!
-//! `gardener` reads the classes of 23technologies' provider of machine-controller-manager. Its servers
-//! and Machines are continued with its labels and its spelling of ids.
+//! `gardener` reads the classes of 23technologies' provider of machine-controller-manager. Its
+//! servers and Machines are continued with its labels and its spelling of ids.
 //!
 //! Identity: the key and the installation of an instance are labels of the server. Names of servers
 //! are unique in a project, so two concurrent creations never make two servers.

@@ -26,8 +26,8 @@ pub(crate) struct Resolved {
     pub(crate) network: Option<i64>,
 }
 
-/// Creates the server of a class of 23technologies' provider, with the labels and the user data that
-/// it has there.
+/// Creates the server of a class of 23technologies' provider, with the labels and the user data
+/// that it has there.
 ///
 /// # Errors
 /// `InvalidSpec` names the part that the cloud would reject.
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_the_other_provider_has_its_labels_and_encoded_user_data() {
+    fn a_request_of_the_other_provider_has_its_labels() {
         let class = json!({
             "cluster": "shoot--a", "zone": "hel1-dc2", "serverType": "cx22", "imageName": "debian-12",
             "sshFingerprint": "00", "placementGroupID": "4",

@@ -48,8 +48,7 @@ pub enum Request {
     Initialize {
         /// Id of the instance.
         id: ProviderId,
-        /// The key that the instance must have been made for. An instance without a key is deleted only
-        /// if `which` says so.
+        /// The key that the instance must have been made for, if it has one.
         owner: InstanceKey,
     },
     /// Give an instance another key if it carries the expected key.
@@ -134,7 +133,8 @@ pub struct CreateRequest {
 pub struct DeleteRequest {
     /// Id, key or name of the instance.
     pub which: InstanceRef,
-    /// The key that the instance must have been made for, if it has one.
+    /// The key that the instance must have been made for. An instance without a key is deleted
+    /// only if `which` says so.
     pub owner: InstanceKey,
 }
 

@@ -39,10 +39,11 @@ pub(crate) fn ownership(
     account: Option<AccountId>,
     asked: &Asked<'_>,
 ) -> Ownership {
-    let intended = match asked.token {
+    let of_token = match asked.token {
         Token::Ours(token) => token.account.clone(),
-        Token::Free(_) | Token::Exhausted => machine.intent().0,
+        Token::Free(_) | Token::Exhausted => None,
     };
+    let intended = of_token.or_else(|| machine.intent().0);
     let recorded = machine.account();
     let mut ownership = Ownership { account, recorded, intended, ..Ownership::default() };
     let Some(today) = &ownership.account else { return ownership };
@@ -193,7 +194,7 @@ fn take_shown(seen: &mut Seen, account: &AccountId, place: &Place, machine: &Mac
 }
 
 /// Returns what is known about an instance without a key that the last lookup by the recorded id
-/// found. An unreadable Machine may record it, too.
+/// found.
 pub(crate) fn unkeyed(
     seen: &Seen,
     provider: &dyn Provider,
@@ -209,18 +210,19 @@ pub(crate) fn unkeyed(
         return Unkeyed::default();
     }
     // Ids have several spellings, so an index of the texts does not find all of them. A younger
-    // Machine is a copy.
+    // Machine is a copy, unless the instance has its name.
     let records_it = |other: &MachineFacts| {
-        let is_older = (other.created, &other.uid) < (machine.created, &machine.uid);
+        let counts = (other.created, &other.uid) < (machine.created, &machine.uid)
+            || (other.uid != machine.uid && other.name == instance.name.as_str());
         let recorded = other.spec.provider_id().map(|text| provider.parse_id(text));
         let recorded = recorded.as_ref().and_then(RecordedId::ours);
-        is_older && recorded.is_some_and(|id| provider.same_instance(id, &instance.id))
+        counts && recorded.is_some_and(|id| provider.same_instance(id, &instance.id))
     };
     let recording = seen.machines.iter().find(|(_, other)| records_it(&other.facts)).map(|(key, _)| key);
-    let unreadable = || seen.machines.unreadable().next().map(|(key, _)| key);
     Unkeyed {
         marks: class.map_or(Marks::Missing, |class| provider.marks_of(instance, &class.provider_spec)),
-        recorded_by: recording.or_else(unreadable).map(|key| key.name.clone()),
+        recorded_by: recording.map(|key| key.name.clone()),
+        unreadable: seen.machines.unreadable().next().map(|(key, _)| key.name.clone()),
     }
 }
 

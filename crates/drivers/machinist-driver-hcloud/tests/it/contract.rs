@@ -4,7 +4,8 @@ use machinist_driver::contract::run;
 
 use crate::cloud::Cloud;
 
-/// The cloud has one place, and no instance that is initialized after its creation. The stand-in can arrange every other case.
+/// The cloud has one place, and no instance that is initialized after its creation. The stand-in
+/// can arrange every other case.
 const SKIPPED: &[&str] = &[
     "places_of_one_credential_are_two_accounts",
     "another_place_cannot_see_the_instance",

@@ -87,7 +87,7 @@ async fn found(driver: &dyn Driver, which: &InstanceRef) -> Instance {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_of_the_extension_creates_the_server_that_its_provider_would() {
+async fn a_class_of_the_extension_creates_its_server() {
     let cloud = cloud();
     assert!(cloud.provider.serves(GARDENER_NAME) && !cloud.provider.serves("hclouddriver"));
     assert_eq!(validate(&class()), Ok(()));
@@ -121,7 +121,7 @@ async fn a_class_of_the_extension_creates_the_server_that_its_provider_would() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deprecated_image_and_an_image_of_another_architecture_are_found() {
+async fn deprecated_images_and_those_of_each_architecture_are_found() {
     let cloud = cloud();
     let driver = driver(&cloud);
     for (name, image, server_type, id) in

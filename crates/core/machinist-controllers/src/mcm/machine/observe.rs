@@ -147,14 +147,19 @@ fn place(
         return PlaceFacts { of_class, ..PlaceFacts::default() };
     }
     let recorded = provider.parse_id(machine.spec.provider_id().unwrap_or_default());
+    let of_token = match token {
+        Token::Ours(token) => token.place.clone(),
+        Token::Free(_) | Token::Exhausted => None,
+    };
+    let intended = of_token.or_else(|| machine.intent().1);
+    // The intended call had no effect, for example because its place does not exist.
+    let knows_all = runtime.process_facts(None).saw_creation_of(machine.created);
+    let knows_no_call = knows_all && answers.made_in == MadeIn::Nowhere;
     PlaceFacts {
         of_id: recorded.ours().and_then(|id| provider.place_of(id)),
         recorded: machine.place(),
         called: answers.called_in.clone(),
-        intended: match token {
-            Token::Ours(token) => token.place.clone(),
-            Token::Free(_) | Token::Exhausted => machine.intent().1,
-        },
+        intended: intended.filter(|_| !knows_no_call),
         of_class,
     }
 }

@@ -163,9 +163,10 @@ fn make(s: &Snapshot) -> Plan<Action> {
             Action::DeleteToken(token.clone()),
             why("deleting the bootstrap token, which expires too soon"),
         ),
-        // The bootstrap token records the intent otherwise, without a write of its own.
+        // The bootstrap token records the intent otherwise, without a write of its own. A token of
+        // Go MCM does not.
         Token::Free(_) | Token::Ours(_) | Token::Exhausted
-            if !wants_token && s.machine.intent() != intent(s) =>
+            if !token_names_account(s) && s.machine.intent() != intent(s) =>
         {
             let (account, place) = intent(s);
             Plan::act(Action::RecordIntent { account, place }, why("recording where the instance is created"))
@@ -177,8 +178,16 @@ fn make(s: &Snapshot) -> Plan<Action> {
     }
 }
 
-/// Returns the account and the place of the next call that may create the instance. They are written
-/// before the call: the process may end after it, and a user may change the class or the Secret.
+/// Whether the token records the account of the next call.
+fn token_names_account(s: &Snapshot) -> bool {
+    match &s.token {
+        Token::Ours(token) => token.account.is_some(),
+        Token::Free(_) | Token::Exhausted => false,
+    }
+}
+
+/// Returns the account and the place of the next call that may create the instance. They are
+/// written before the call: the process may end after it, and a user may change class or Secret.
 fn intent(s: &Snapshot) -> (Option<AccountId>, Option<Place>) {
     let place = s.place.place().filter(|place| **place != Place::WHOLE);
     (s.ownership.account.clone(), place.cloned())

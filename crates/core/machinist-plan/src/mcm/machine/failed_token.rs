@@ -5,7 +5,7 @@ use machinist_api::Phase;
 
 use super::action::Action;
 use super::snapshot::Snapshot;
-use crate::mcm::facts::{Token, TokenFacts};
+use crate::mcm::facts::Token;
 use crate::mcm::why::Plan;
 
 /// Deletes the token of a Machine that has failed. The deletion of the Machine comes too late: a
@@ -16,17 +16,7 @@ pub(super) fn attend(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
         && s.machine.status.phase == Phase::Failed
         && !is_planned
     {
-        plan.actions.extend(keep_intent(s, token));
         plan.actions.push(Action::DeleteToken(token.clone()));
     }
     plan
-}
-
-/// Moves the account and the place of the creation from the token to the Machine. Without a
-/// recorded id, nothing else names them for the process that deletes the Machine.
-fn keep_intent(s: &Snapshot, token: &TokenFacts) -> Option<Action> {
-    let (account, place) = (token.account.clone(), token.place.clone());
-    let is_needed = s.machine.provider_id.is_none() && account.is_some();
-    let is_recorded = s.machine.intent() == (account.clone(), place.clone());
-    (is_needed && !is_recorded).then_some(Action::RecordIntent { account, place })
 }

@@ -136,8 +136,11 @@ pub(super) fn not_ours(
 /// Returns why the recorded instance without a key does not count as the Machine's.
 fn doubt(s: &Snapshot) -> String {
     let class = s.machine.spec.class.name();
+    if let Some(unreadable) = &s.unkeyed.unreadable {
+        return format!("Machine {unreadable}, which cannot be parsed, may record it");
+    }
     match (&s.unkeyed.recorded_by, s.unkeyed.marks) {
-        (Some(other), _) => format!("the older Machine {other} also records it"),
+        (Some(other), _) => format!("Machine {other} also records it"),
         (None, Marks::Missing) => format!("does not carry the marks of MachineClass {class}"),
         (None, Marks::OfAnotherClass) => {
             format!("carries the marks of another cluster than MachineClass {class}")

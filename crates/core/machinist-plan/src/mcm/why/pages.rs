@@ -221,11 +221,19 @@ rows! {
         },
         M::InstanceWithoutKey {
             instance: instance(),
-            doubt: format!("the older Machine {} also records it", other_machine()),
+            doubt: format!("Machine {} also records it", other_machine()),
         },
         M::InstanceWithoutKey {
             instance: instance(),
             doubt: "is older than the Machine and has another name".into(),
+        },
+        M::InstanceWithoutKey {
+            instance: instance(),
+            doubt: "carries the marks of another cluster than MachineClass workers".into(),
+        },
+        M::InstanceWithoutKey {
+            instance: instance(),
+            doubt: format!("Machine {}, which cannot be parsed, may record it", other_machine()),
         },
     ];
     DELETION: R::Contract(M::InstanceShared { .. }) => [
