@@ -207,7 +207,7 @@ impl World {
             namespace_uid: None,
             version: Version::default(),
             place: None,
-            account: None,
+            account: account("a"),
             id: token_id(UID, 0),
             uid: "uid-t".into(),
             created: at(-4),
