@@ -244,6 +244,9 @@ impl Departure<'_> {
     fn seen(&self) -> Next {
         let Some(asked) = self.here(self.answers.deleted(self.which.id.as_ref())) else {
             return match self.standing() {
+                // Without a recorded account, another program created the instance, and it may have
+                // no key.
+                Standing::Proven if self.ownership.recorded.is_none() => self.look_first(),
                 Standing::Proven => self.delete(),
                 Standing::Ask | Standing::Asked(_) | Standing::Incomparable | Standing::Doubtful(_) => {
                     self.look_first()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use machinist_api::Phase;
 use machinist_core::instance::{Listed, Shared};
 use machinist_core::reverted::{Fix, is_reverted};
-use machinist_core::{Answers, Call, Known};
+use machinist_core::{Answers, Call, Known, MadeIn};
 use machinist_instance::{Credential, Error, Place, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::{Eviction, NodeVolumes};
