@@ -24,6 +24,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K", default_value_t = 0)]
     from: u64,
 
+    /// Play only this scenario; each seed still draws its workload and faults
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["recorded", "mutants", "case"])]
+    scenario: Option<String>,
+
     /// Play a program that is broken on purpose; succeeds if its invariant is violated
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
@@ -72,6 +76,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut command = cargo();
     command.args(["test", "--quiet", "--test", "sim", "--", "--contract", contract]);
     command.args(["--seeds", &args.seeds.to_string(), "--from", &args.from.to_string()]);
+    if let Some(scenario) = &args.scenario {
+        command.args(["--scenario", scenario]);
+    }
     if let Some(mutant) = &args.mutant {
         command.args(["--mutant", mutant]);
     }

@@ -16,6 +16,10 @@ pub enum Fix {
     TakeoverWaits,
     /// The place in which an instance was created wins over the place that its class names now.
     PlacesAreRecorded,
+    /// A list of an account leaves out the instances of other namespaces.
+    NamespacesAreCompared,
+    /// The call that deletes an orphan looks for its Node once more.
+    NodesKeepInstances,
 }
 
 #[cfg(feature = "reverts")]

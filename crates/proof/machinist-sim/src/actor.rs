@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+/// User-Agent of the user's client.
+pub const USER: &str = "user";
 /// User-Agent of an actor that knows nothing of the processes.
 pub const STRANGER: &str = "stranger";
 /// User-Agent of a restore of a cluster.

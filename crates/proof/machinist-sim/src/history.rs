@@ -39,6 +39,7 @@ pub struct RunState {
     undelivered: BTreeMap<Undelivered, (Timestamp, OutageMode)>,
     pods: BTreeMap<String, PodAnswers>,
     taken_over: BTreeMap<TestedProcess, (String, Timestamp)>,
+    initialized: BTreeSet<String>,
 }
 
 /// The answers about one pod that a process received.
@@ -185,7 +186,13 @@ impl RunState {
             undelivered: BTreeMap::new(),
             pods: BTreeMap::new(),
             taken_over: BTreeMap::new(),
+            initialized: BTreeSet::new(),
         }
+    }
+
+    /// Whether a process got the answer that the instance of that id is initialized.
+    pub fn is_initialized(&self, id: &str) -> bool {
+        self.initialized.contains(id)
     }
 
     /// The answers about a pod that a process received; `key` is `namespace/name`.
@@ -627,6 +634,13 @@ impl RunHistory {
         let text = format!("{process} cloud {operation} {which}");
         inner.line(LineKind::Call, text, format!("{:<10} cloud  {operation} {which}", process.to_string()));
         inner.judge(&Event::Called(operation));
+    }
+
+    /// Records that a process got the answer that an instance is initialized.
+    pub fn initialized(&self, id: &str) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        inner.state.initialized.insert(id.to_owned());
     }
 
     /// Records that a cluster was restored.

@@ -75,15 +75,19 @@ impl Named for Scenario {
             LongKind::ForeignMarks => self.name != "scale-by-choice" && self.name != "same-name-again",
             // The Machine may be given up before it reports the foreign instance.
             LongKind::ServerAway | LongKind::SilentWatch | LongKind::Suspended | LongKind::Down => {
-                self.name != "foreign-instance"
+                let is_silent = fault == LongKind::ServerAway && scenarios::SILENT.contains(&self.name);
+                self.name != "foreign-instance" && !is_silent
             }
             LongKind::RefusedEvictions
             | LongKind::LateWrites
             | LongKind::RefusedTargets
             | LongKind::Restarts => true,
             // A Machine that another actor releases is deleted at once, with its Node and its pod.
+            // An operator deletes all orphans.
             LongKind::FinalizersOff => {
-                !scenarios::WITHOUT_SETS.contains(&self.name) && self.name != "heal-with-a-pod"
+                !scenarios::WITHOUT_SETS.contains(&self.name)
+                    && !scenarios::WITH_SAFETY.contains(&self.name)
+                    && !["heal-with-a-pod", "preserved"].contains(&self.name)
             }
             LongKind::ControlRestored => scenarios::RESTORABLE.contains(&self.name),
             // Their pods and Nodes would be lost, and the user does not create them again.
@@ -95,17 +99,21 @@ impl Named for Scenario {
                     "in-place",
                     "in-place-by-hand",
                     "heal-with-a-pod",
+                    "preserved",
                     "bound-before-the-cordon",
-                    scenarios::ORPHANS,
                 ];
-                !scenarios::WITHOUT_SETS.contains(&self.name) && !has_own.contains(&self.name)
+                !scenarios::WITHOUT_SETS.contains(&self.name)
+                    && !scenarios::WITH_SAFETY.contains(&self.name)
+                    && !has_own.contains(&self.name)
             }
             // The scenario stops the processes itself.
             LongKind::SecondReplica => self.name != "restored",
             // The user erases or orphans all objects, or counts the instances of the account.
             LongKind::Crowd => {
-                let counts = ["restored", "orphan", "exchanged-secret", scenarios::ORPHANS];
-                !scenarios::WITHOUT_SETS.contains(&self.name) && !counts.contains(&self.name)
+                let counts = ["restored", "orphan", "exchanged-secret"];
+                !scenarios::WITHOUT_SETS.contains(&self.name)
+                    && !scenarios::WITH_SAFETY.contains(&self.name)
+                    && !counts.contains(&self.name)
             }
         }
     }
@@ -185,7 +193,7 @@ fn is_budgeted(answer: &AnswerRecord) -> bool {
 /// Number of driver calls, without the lists that are due from time to time.
 fn calls(world: &Simulated) -> u64 {
     let counts = world.cloud().call_counts().into_iter();
-    let is_due = |operation| world.collects_orphans() && operation == Operation::List;
+    let is_due = |operation| world.has_safety() && operation == Operation::List;
     counts.filter(|(operation, _)| !is_due(*operation)).map(|(_, count)| count).sum()
 }
 
@@ -220,6 +228,6 @@ fn setup_of(case: &Case) -> MachineSetup {
     let is_replicated = setup.profile.long.iter().any(|fault| fault.kind == LongKind::SecondReplica);
     let election = if is_replicated { Election::Lease } else { workload.election };
     let workload = Workload { election, ..workload };
-    let collects_orphans = case.scenario.name == scenarios::ORPHANS;
-    MachineSetup { crash: case.crash, mutant: case.mutant, workload, collects_orphans, ..setup }
+    let has_safety = scenarios::WITH_SAFETY.contains(&case.scenario.name);
+    MachineSetup { crash: case.crash, mutant: case.mutant, workload, has_safety, ..setup }
 }

@@ -35,6 +35,12 @@
 //! | early recreation | the strategy `Recreate` is taken as a rolling update | S25 |
 //! | forgotten preservation | a set deletes a failed Machine although it is preserved | S26 |
 //! | orphan at first sight | an orphan is deleted when the first list shows it | S2 |
+//! | orphan at any age | an orphan is deleted although it is younger than the creation timeout | S2 |
+//! | orphan despite its node | an orphan is deleted although its Node exists | S2 |
+//! | orphan of any namespace | an instance of another installation with the same names is deleted | S2 |
+//! | marks of any namespace | Nodes and tokens of another installation with the same names count as ours | S29 |
+//! | hasty annotation | a Node is annotated as not managed at once, without a look for its Machine | S30 |
+//! | failed initialization | an initialization that failed counts as done | S31 |
 //! | hasty selection | an update in place selects all Machines at once | S27 |
 //! | forgotten volumes | a drain does not see which volumes are attached | S28 |
 //! | moved instances | every instance is taken as in the place that its class names now, and every account as that of the instance | S3 |
@@ -152,6 +158,18 @@ pub enum Mutant {
     ForgottenPreservation,
     /// An orphan is deleted at the first sight.
     OrphanAtFirstSight,
+    /// An orphan is deleted although it is younger than the creation timeout.
+    OrphanAtAnyAge,
+    /// An orphan is deleted although its Node exists.
+    OrphanDespiteItsNode,
+    /// An instance of another installation with the same names is deleted.
+    OrphanOfAnyNamespace,
+    /// Nodes and tokens of another installation with the same names count as ours.
+    MarksOfAnyNamespace,
+    /// A Node is annotated as not managed at once, without a look for its Machine.
+    HastyAnnotation,
+    /// An initialization that failed counts as done.
+    FailedInitialization,
     /// An update in place selects all Machines at once.
     HastySelection,
     /// A drain does not see which volumes are attached.
@@ -190,7 +208,13 @@ impl Mutation for Mutant {
             Self::ShortToken => Id::S17,
             Self::EarlyRecreation => Id::S25,
             Self::ForgottenPreservation => Id::S26,
-            Self::OrphanAtFirstSight => Id::S2,
+            Self::OrphanAtFirstSight
+            | Self::OrphanAtAnyAge
+            | Self::OrphanDespiteItsNode
+            | Self::OrphanOfAnyNamespace => Id::S2,
+            Self::MarksOfAnyNamespace => Id::S29,
+            Self::HastyAnnotation => Id::S30,
+            Self::FailedInitialization => Id::S31,
             Self::HastySelection => Id::S27,
             Self::ForgottenVolumes => Id::S28,
         }
@@ -224,12 +248,17 @@ impl Mutation for Mutant {
             Self::UnaskedFailure => 454,
             Self::EarlyRecreation => 87,
             Self::ForgottenPreservation => 17,
-            // No seed draws their scenario. They have traps.
-            Self::OrphanAtFirstSight => {
-                return None;
-            }
-            // No seed draws their scenarios.
-            Self::HastySelection | Self::ForgottenVolumes | Self::MovedInstances => return None,
+            // No seed draws their scenarios. They have traps.
+            Self::OrphanAtFirstSight
+            | Self::OrphanAtAnyAge
+            | Self::OrphanDespiteItsNode
+            | Self::OrphanOfAnyNamespace
+            | Self::MarksOfAnyNamespace
+            | Self::HastyAnnotation
+            | Self::FailedInitialization
+            | Self::HastySelection
+            | Self::ForgottenVolumes
+            | Self::MovedInstances => return None,
         })
     }
 
@@ -237,6 +266,8 @@ impl Mutation for Mutant {
         match self {
             Self::ShortToken => Some(Fix::CirclesPause),
             Self::MovedInstances => Some(Fix::PlacesAreRecorded),
+            Self::OrphanDespiteItsNode => Some(Fix::NodesKeepInstances),
+            Self::OrphanOfAnyNamespace => Some(Fix::NamespacesAreCompared),
             _ => None,
         }
     }
@@ -275,6 +306,16 @@ impl Mutant {
             }
             Self::ForgottenPreservation => Planners { machine_set: forgotten_preservation, ..sound },
             Self::OrphanAtFirstSight => Planners { orphan: orphans::at_first_sight, ..sound },
+            Self::OrphanAtAnyAge => Planners { orphan: orphans::at_any_age, ..sound },
+            Self::OrphanDespiteItsNode => Planners { orphan: orphans::despite_nodes, ..sound },
+            Self::OrphanOfAnyNamespace => Planners { orphan: orphans::of_any_namespace, ..sound },
+            Self::MarksOfAnyNamespace => Planners {
+                orphaned_node: orphans::node_of_any_namespace,
+                orphaned_token: orphans::token_of_any_namespace,
+                ..sound
+            },
+            Self::HastyAnnotation => Planners { orphaned_node: orphans::hasty_annotation, ..sound },
+            Self::FailedInitialization => Planners { machine: evidence::failed_initialization, ..sound },
             Self::HastySelection => Planners { machine_deployment: hasty_selection, ..sound },
             Self::ForgottenVolumes => Planners { machine: forgotten_volumes, ..sound },
             Self::OrphanedChildren => {

@@ -24,6 +24,8 @@ const QUIET_EVERY: u64 = 4;
 pub struct Order<C: SimulatedContract> {
     /// The seeds.
     pub seeds: Range<u64>,
+    /// The scenario of all seeds; by default each seed draws one.
+    pub scenario: Option<C::Scenario>,
     /// The mutant of the program.
     pub mutant: Option<C::Mutant>,
     /// Number of violations after which no further seed starts.
@@ -75,15 +77,24 @@ pub fn depth(seed: u64) -> Depth {
     if seed.is_multiple_of(QUIET_EVERY) { Depth::Quiescence } else { Depth::EndState }
 }
 
-/// The case of a seed, with a mutant of the program or without one.
-pub fn case<C: SimulatedContract>(seed: u64, mutant: Option<C::Mutant>) -> CaseOf<C> {
-    CaseOf { mutant, ..CaseOf::drawn(seed) }
+/// The case of a seed, with a mutant of the program or without one. Without a scenario, the seed
+/// draws it.
+pub fn case<C: SimulatedContract>(
+    seed: u64,
+    scenario: Option<C::Scenario>,
+    mutant: Option<C::Mutant>,
+) -> CaseOf<C> {
+    let drawn = CaseOf::drawn(seed);
+    CaseOf { scenario: scenario.unwrap_or(drawn.scenario), mutant, ..drawn }
 }
 
 /// The command that repeats the run of a seed.
-pub fn command<C: SimulatedContract>(seed: u64, mutant: Option<C::Mutant>) -> String {
-    let mutant = mutant.map(|mutant| format!(" --mutant {mutant}")).unwrap_or_default();
-    format!("cargo xtask sim --contract {} --from {seed} --seeds 1{mutant}", C::NAME)
+fn command<C: SimulatedContract>(case: &CaseOf<C>) -> String {
+    let (seed, name) = (case.seed, case.scenario.name());
+    let is_drawn = CaseOf::<C>::drawn(seed.0).scenario.name() == name;
+    let scenario = if is_drawn { String::new() } else { format!(" --scenario {name}") };
+    let mutant = case.mutant.map(|mutant| format!(" --mutant {mutant}")).unwrap_or_default();
+    format!("cargo xtask sim --contract {} --from {seed} --seeds 1{scenario}{mutant}", C::NAME)
 }
 
 /// Plays the seeds on several threads. Calls `failed` for each run that failed, as soon as it ends.
@@ -106,7 +117,7 @@ pub fn play_all<C: SimulatedContract>(
                     if order.seeds.end <= seed {
                         break;
                     }
-                    let case = case::<C>(seed, order.mutant);
+                    let case = case::<C>(seed, order.scenario, order.mutant);
                     let report = case.play(runtime, depth(seed));
                     let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
                     tally.add(&case, &report);
@@ -169,12 +180,6 @@ impl Failed {
             (None, Some(trouble)) => trouble.to_string().lines().next().unwrap_or_default().to_owned(),
             (None, None) => String::new(),
         };
-        Self {
-            seed: case.seed.0,
-            case: case.to_string(),
-            invariants,
-            what,
-            command: command::<C>(case.seed.0, case.mutant),
-        }
+        Self { seed: case.seed.0, case: case.to_string(), invariants, what, command: command(case) }
     }
 }

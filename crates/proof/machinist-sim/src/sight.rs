@@ -12,7 +12,10 @@ use serde_json::Value;
 
 /// The namespace of all objects that the user creates.
 pub const NAMESPACE: &str = "default";
-/// UID of the namespace of another installation, whose instances are in the same account.
+/// The cluster name of this installation.
+pub const CLUSTER: &str = "sim";
+/// UID of the namespace of another installation with the same names. Its instances are in the same
+/// account, and its Nodes in the same cluster.
 pub const OTHER_NAMESPACE: &str = "1b2c3d4e-0000-4000-8000-000000000000";
 /// The table of Machines, as the embedded server names it.
 pub const MACHINES: &str = "machines.machine.sapcloud.io";

@@ -45,6 +45,7 @@ struct Arguments {
     contract: String,
     seeds: u64,
     from: u64,
+    scenario: Option<String>,
     mutant: Option<String>,
     until: Option<usize>,
     case: Option<String>,
@@ -65,6 +66,7 @@ impl Arguments {
                 "--seeds" => parsed.seeds = number(&value()?)?,
                 "--from" => parsed.from = number(&value()?)?,
                 "--until" => parsed.until = Some(number(&value()?)?),
+                "--scenario" => parsed.scenario = Some(value()?),
                 "--mutant" => parsed.mutant = Some(value()?),
                 "--case" => parsed.case = Some(value()?),
                 "--recorded" => parsed.recorded = true,
@@ -90,11 +92,14 @@ fn play<C: SimulatedContract>(arguments: &Arguments) -> Result<ExitCode, String>
         return catch_all::<C>(arguments);
     }
     let mutant = arguments.mutant.as_deref().map(C::mutant).transpose()?;
+    let named = |name: &str| C::by_name(name).ok_or(format!("{name:?} is not a scenario"));
+    let scenario = arguments.scenario.as_deref().map(named).transpose()?;
     if arguments.trace || arguments.case.is_some() {
-        return play_one::<C>(arguments, mutant);
+        return play_one::<C>(arguments, scenario, mutant);
     }
     let end = arguments.from.saturating_add(arguments.seeds);
-    let order = Order::<C> { seeds: arguments.from..end, mutant, until: arguments.until, threads: None };
+    let order =
+        Order::<C> { seeds: arguments.from..end, scenario, mutant, until: arguments.until, threads: None };
     let is_alone = arguments.seeds == 1;
     let tally = play_all(&order, runtime, |failed, report| {
         if !arguments.json {
@@ -126,8 +131,8 @@ fn replay_recorded<C: SimulatedContract>() -> Result<ExitCode, String> {
     let mut code = ExitCode::SUCCESS;
     for mutant in C::Mutant::VARIANTS {
         let (id, Some(seed)) = (mutant.caught_by(), mutant.recorded()) else { continue };
-        let broken = seeds::case::<C>(seed, Some(*mutant)).play(runtime, seeds::depth(seed));
-        let whole = seeds::case::<C>(seed, None).play(runtime, seeds::depth(seed));
+        let broken = seeds::case::<C>(seed, None, Some(*mutant)).play(runtime, seeds::depth(seed));
+        let whole = seeds::case::<C>(seed, None, None).play(runtime, seeds::depth(seed));
         let (is_caught, is_fine) = (broken.violates(id), whole.is_fine());
         println!("{mutant}: seed {seed} violates {id}: {is_caught}, passes without the mutant: {is_fine}");
         if !is_caught || !is_fine {
@@ -147,7 +152,7 @@ fn catch_all<C: SimulatedContract>(arguments: &Arguments) -> Result<ExitCode, St
     for mutant in C::Mutant::VARIANTS.iter().filter(|mutant| mutant.recorded().is_some()) {
         let end = arguments.from.saturating_add(arguments.seeds);
         let (seeds, until) = (arguments.from..end, Some(CAUGHT_OFTEN_ENOUGH));
-        let order = Order::<C> { seeds, mutant: Some(*mutant), until, threads: None };
+        let order = Order::<C> { seeds, scenario: None, mutant: Some(*mutant), until, threads: None };
         let tally = play_all(&order, runtime, |_, _| {});
         let (id, played) = (mutant.caught_by(), tally.seeds);
         let caught = tally.violated(id);
@@ -162,11 +167,12 @@ fn catch_all<C: SimulatedContract>(arguments: &Arguments) -> Result<ExitCode, St
 /// Plays one case, and prints its trace.
 fn play_one<C: SimulatedContract>(
     arguments: &Arguments,
+    scenario: Option<C::Scenario>,
     mutant: Option<C::Mutant>,
 ) -> Result<ExitCode, String> {
     let case = match &arguments.case {
         Some(text) => text.parse()?,
-        None => seeds::case::<C>(arguments.from, mutant),
+        None => seeds::case::<C>(arguments.from, scenario, mutant),
     };
     let report = case.play(runtime, seeds::depth(case.seed.0));
     if arguments.trace {

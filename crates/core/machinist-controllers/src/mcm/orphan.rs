@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::orphan::Installation;
+use machinist_core::reverted::{Fix, is_reverted};
 use machinist_core::{Answered, Call, Permit, plus};
 use machinist_instance::{AccountId, Instance, ProviderId, Scope};
 use machinist_kube::ObjectKey;
@@ -263,5 +264,6 @@ fn has_owner(seen: &Seen, one: &Candidate, key: &str) -> bool {
     let by_record = || seen.machines.by_index(BY_ID, id).next().is_some();
     let named = ObjectKey::cluster_scoped(one.instance.name.as_str());
     let by_node = || seen.nodes.get(&named).is_some() || seen.nodes.by_index(BY_ID, id).next().is_some();
-    (!one.is_second && by_key()) || by_record() || by_node()
+    let is_of_node = || by_node() && !is_reverted(Fix::NodesKeepInstances);
+    (!one.is_second && by_key()) || by_record() || is_of_node()
 }

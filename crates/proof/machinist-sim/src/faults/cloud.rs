@@ -13,6 +13,7 @@ use machinist_driver_sim::Transport;
 use super::call::{Unreachable, unreachable};
 use super::crash::{CallKind, Life};
 use super::plan::Fault;
+use crate::invariants::initialization;
 use crate::lab::Lab;
 
 /// The connection of one life of a process to the cloud.
@@ -48,6 +49,11 @@ impl Transport for CloudWire {
         let point = self.lab.points.before(CallKind::DriverCall);
         self.lab.may_die(&self.life).await;
         self.lab.history.called(process, operation, &name);
+        let initialized = which.id.filter(|_| operation == Operation::Initialize);
+        if let Some(id) = &initialized {
+            let found = self.lab.history.look(|state| initialization::judge(state, id.as_str()));
+            found.into_inner().into_iter().for_each(|(id, what)| self.lab.history.violate(id, what));
+        }
         // Except for a refused connection, the caller cannot know whether the cloud saw the call.
         match unreachable(&self.lab).await {
             None => {}
@@ -60,6 +66,9 @@ impl Transport for CloudWire {
         let answer = self.cloud.call(caller, request).await;
         self.lab.points.after(point);
         self.lab.may_die(&self.life).await;
+        if let (Some(id), Ok(Ok(_))) = (&initialized, &answer) {
+            self.lab.history.initialized(id.as_str());
+        }
         answer
     }
 }

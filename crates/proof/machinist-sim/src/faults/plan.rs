@@ -244,6 +244,7 @@ struct Drawn {
     streams: BTreeMap<String, Stream>,
     injected: BTreeMap<Fault, usize>,
     long: BTreeMap<LongKind, usize>,
+    cut_off: BTreeMap<Side, Instant>,
 }
 
 impl FaultPlan {
@@ -312,11 +313,19 @@ impl FaultPlan {
         *self.lock().long.entry(kind).or_default() += 1;
     }
 
+    /// Lets a server give no answer to any process for that time.
+    pub fn cut_off(&self, side: Side, lasts: Duration) {
+        self.lock().cut_off.insert(side, Instant::now() + lasts);
+    }
+
     /// How a server is away now for a process, and until when.
     pub fn away(&self, process: TestedProcess, side: Side) -> Option<(OutageMode, Instant)> {
         let mut faults = self.long(LongKind::ServerAway);
-        let (fault, until) = faults.find(|(fault, _)| fault.is_between(process, side))?;
-        Some((fault.absence(), until))
+        if let Some((fault, until)) = faults.find(|(fault, _)| fault.is_between(process, side)) {
+            return Some((fault.absence(), until));
+        }
+        let until = self.lock().cut_off.get(&side).copied()?;
+        (Instant::now() < until).then_some((OutageMode::Hanging, until))
     }
 
     /// How the cloud is away now, and until when.

@@ -179,6 +179,10 @@ pub struct Spent {
     pub marked: usize,
     /// How often an update in place of a Node began.
     pub updated: usize,
+    /// How often the preservation of a Machine began.
+    pub preserved: usize,
+    /// Number of fields that a user overwrote: labels with the name of the Node, and phases.
+    pub overwritten: usize,
 }
 
 /// Writes per created Machine; docs/src/develop/writes.md lists them.
@@ -188,6 +192,10 @@ const WRITES_TO_DELETE: usize = 7;
 /// Writes per update in place: labels and cordon of the Node, its conditions and their copies on
 /// the Machine, phases and one label of the Machine.
 const WRITES_TO_UPDATE: usize = 18;
+/// Writes per preservation of a Machine, from its expiry to the removal of its marks.
+const WRITES_TO_PRESERVE: usize = 7;
+/// Writes per field that a user overwrote: an empty phase becomes Pending, and then Running.
+const WRITES_TO_REPAIR: usize = 2;
 /// Writes per Machine under faults, where writes are refused, lost and repeated.
 const WRITES_UNDER_FAULTS: usize = 15;
 
@@ -240,6 +248,14 @@ impl Spent {
                 spent.health += usize::from(turned);
                 let updates = version.phase() == "InPlaceUpdating" && was != version.phase();
                 spent.updated += usize::from(updates);
+                let expires = |machine: SeenObject<'_>| {
+                    machine.time("/status/currentStatus/preserveExpiryTime").is_some()
+                };
+                spent.preserved += usize::from(expires(version) && !before.is_some_and(expires));
+                let has_lost_label = version.node_label().is_empty()
+                    && before.is_some_and(|before| !before.node_label().is_empty());
+                let is_set_back = was == "Running" && ["", "Pending"].contains(&version.phase());
+                spent.overwritten += usize::from(has_lost_label) + usize::from(is_set_back);
                 let text =
                     |object: SeenObject<'_>| object.text("/status/lastOperation/description").to_owned();
                 let is_held_up =
@@ -258,8 +274,11 @@ impl Spent {
 
     /// Checks the number of writes against the budget.
     pub fn judge(self, disturbed: Disturbed) -> Violations {
-        let Self { writes, made, alone, deleted, health, drain_texts, forced, marked, updated } = self;
-        let apart = alone + health + drain_texts + forced + marked + WRITES_TO_UPDATE * updated;
+        let Self { writes, made, alone, deleted, health, drain_texts, forced, marked, .. } = self;
+        let Self { updated, preserved, overwritten, .. } = self;
+        let rare =
+            WRITES_TO_UPDATE * updated + WRITES_TO_PRESERVE * preserved + WRITES_TO_REPAIR * overwritten;
+        let apart = alone + health + drain_texts + forced + marked + rare;
         let allowed = match disturbed {
             Disturbed::Never => WRITES_TO_MAKE * made + WRITES_TO_DELETE * deleted + apart,
             Disturbed::Times(faults) => WRITES_UNDER_FAULTS * (made + deleted) + apart + 2 * faults,

@@ -8,12 +8,9 @@ use machinist_cloud_sim as cloud;
 use machinist_core::orphan::NAMESPACE_TAG;
 
 use super::{Id, Invariant, Violations};
-use crate::actor::{RESTORE, Side};
+use crate::actor::{RESTORE, Side, USER};
 use crate::history::{Event, InstanceTrack, RunState};
 use crate::sight::{MACHINES, NODES, OTHER_NAMESPACE, SeenObject};
-
-/// User-Agent of the user's client.
-const USER_AGENT: &str = "user";
 
 /// S1: a key never has more than one instance, and a name has at most one at a time.
 pub(super) struct OnePerMachine;
@@ -107,7 +104,7 @@ impl Invariant for FinalizerTruth {
                 // judged.
                 let is_ours = crate::actor::TestedProcess::of_agent(&commit.user_agent).is_some();
                 let is_erased = match &*commit.user_agent {
-                    USER_AGENT => !old.has_intent(),
+                    USER => !old.has_intent(),
                     RESTORE => true,
                     _ => is_just_stripped(state, old.uid()),
                 };

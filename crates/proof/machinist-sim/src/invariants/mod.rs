@@ -24,6 +24,9 @@
 //! | S26 | a failed Machine that is preserved is not deleted by its set, unless the set has too many | each deletion of a Machine |
 //! | S27 | an update in place deletes no Machine, and takes no more out of service than is allowed | each deletion and each selection of a Machine |
 //! | S28 | before the drain may use force, no instance is deleted under an attached volume that was not waited for | each deletion in the ledger |
+//! | S29 | Nodes and tokens with the mark of another installation stay as they are | each commit |
+//! | S30 | a Node is annotated as not managed only if it is old and no Machine has it | each commit |
+//! | S31 | an instance that needs it is initialized after its id is recorded, and before its Machine is Pending | each commit of a Machine, each call |
 //! | S24 | while many Machines wait for their creation, most calls of the cloud create | each call |
 //! | L1 | the requested objects exist, and remain | at the end |
 //! | L2 | nothing else is left | at the end |
@@ -77,6 +80,8 @@ mod drain;
 mod end;
 mod identity;
 mod in_place;
+pub mod initialization;
+mod installations;
 mod instances;
 pub mod leader;
 pub mod outage;
@@ -119,6 +124,9 @@ pub enum Id {
     S26,
     S27,
     S28,
+    S29,
+    S30,
+    S31,
     L1,
     L2,
     L4,
@@ -233,6 +241,9 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<circles::NoCircles>::default(),
         Box::new(circles::OrphansStay),
         Box::new(stale::SameObject),
+        Box::new(initialization::InitializedFirst),
+        Box::new(installations::OthersStay),
+        Box::new(installations::ManagedStay),
     ]
 }
 

@@ -69,7 +69,7 @@ pub(super) async fn healed(world: &dyn MachineWorld, died: usize) -> Outcome {
 }
 
 /// Whether the Machine has failed, has an expiry, and its Node has no pod `p`.
-fn is_kept(view: &MachineView, name: &str) -> Result<(), String> {
+pub(super) fn is_kept(view: &MachineView, name: &str) -> Result<(), String> {
     let machine = view.machine(name).filter(|machine| !machine.is_deleting());
     let Some(machine) = machine else { return Err(format!("{name} is not preserved")) };
     if machine.time("/status/currentStatus/preserveExpiryTime").is_none() {

@@ -9,13 +9,19 @@ mod adoption;
 mod binding;
 mod chosen;
 mod drain;
+mod edits;
 mod heal;
 mod in_place;
+mod initialization;
 mod life;
 mod names;
 mod orphans;
 mod overshoot;
+mod preservation;
+mod recreation;
 mod rollout;
+mod shared_cluster;
+mod silent_server;
 mod undecided;
 mod volumes;
 
@@ -26,13 +32,19 @@ pub use self::adoption::heal_after_adoption;
 pub use self::binding::bound_before_the_cordon;
 pub use self::chosen::scale_by_choice;
 pub use self::drain::{drain, drain_of_a_crowd};
+pub use self::edits::{edited, lost_tokens};
 pub use self::heal::{heal, heal_many, heal_with_a_pod};
 pub use self::in_place::{update_in_place, update_in_place_by_hand};
+pub use self::initialization::initialized;
 pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, orphan, scale};
 pub use self::names::{foreign_instance, foreign_node, same_name_again};
-pub use self::orphans::orphans;
+pub use self::orphans::{orphans, young_orphan};
 pub use self::overshoot::overshoot;
+pub use self::preservation::preserved;
+pub use self::recreation::recreated;
 pub use self::rollout::{change_of_mind, roll};
+pub use self::shared_cluster::shared_cluster;
+pub use self::silent_server::{silent_control, silent_target};
 pub use self::undecided::{force_deletion, short_creation_timeout, undecided};
 pub use self::volumes::volumes;
 use crate::faults::LongKind;
@@ -123,13 +135,35 @@ pub const UNDRAWN: &[Scenario] = &[
     everywhere("volumes", |w| Box::pin(volumes(w))),
     patient("overshoot", |w| Box::pin(overshoot(w))),
     patient(ORPHANS, |w| Box::pin(orphans(w))),
+    patient("young-orphan", |w| Box::pin(young_orphan(w))),
+    patient(SHARED_CLUSTER, |w| Box::pin(shared_cluster(w))),
+    Scenario {
+        needs: &[Ability::SkipTime, Ability::InjectFaults],
+        ..patient("silent-control", |w| Box::pin(silent_control(w)))
+    },
+    Scenario {
+        needs: &[Ability::SkipTime, Ability::InjectFaults],
+        ..patient("silent-target", |w| Box::pin(silent_target(w)))
+    },
+    everywhere("initialized", |w| Box::pin(initialized(w))),
+    patient("preserved", |w| Box::pin(preserved(w))),
+    everywhere("recreated", |w| Box::pin(recreated(w))),
+    everywhere("edited", |w| Box::pin(edited(w))),
+    patient("lost-tokens", |w| Box::pin(lost_tokens(w))),
     everywhere("in-place", |w| Box::pin(update_in_place(w))),
     everywhere("in-place-by-hand", |w| Box::pin(update_in_place_by_hand(w))),
     patient("moved-class", |w| Box::pin(moved_class(w))),
 ];
 
-/// The scenario in which the processes collect orphans.
+/// The scenario with orphans of every kind.
 pub const ORPHANS: &str = "orphans";
+/// The scenario in which another installation uses the cluster of the Nodes.
+pub const SHARED_CLUSTER: &str = "shared-cluster";
+/// The scenarios that make an API server silent themselves.
+pub const SILENT: [&str; 2] = ["silent-control", "silent-target"];
+/// The scenarios in which the machine controller has its safety options: it collects orphans,
+/// annotates Nodes without a Machine, and is frozen while an API server does not answer.
+pub const WITH_SAFETY: [&str; 5] = [ORPHANS, "young-orphan", SHARED_CLUSTER, SILENT[0], SILENT[1]];
 
 /// The scenarios with Machines that no set replaces.
 pub const WITHOUT_SETS: [&str; 3] = ["same-name-again", "foreign-node", "foreign-instance"];

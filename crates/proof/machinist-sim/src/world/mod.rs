@@ -100,6 +100,12 @@ pub trait MachineWorld: Send + Sync {
     /// When the world [cannot](Ability::StoreVerbatim) store objects verbatim.
     async fn store(&self, side: Side, object: &Value) -> Outcome;
 
+    /// Lets no request of the processes to a server have an answer for that time, from now on.
+    ///
+    /// # Errors
+    /// When the world [cannot](Ability::InjectFaults) inject faults.
+    fn silence(&self, side: Side, lasts: Duration) -> Outcome;
+
     /// All answers that the processes under test got so far.
     fn answers(&self) -> Vec<AnswerRecord>;
 

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use machinist_apiserver::{Identity, ReplicaView, Server};
 use machinist_cloud_sim::Cloud;
-use machinist_controllers::mcm::{MachineController, MachineOptions, Manager, Options, Planners, Running};
+use machinist_controllers::mcm::{
+    MachineController, MachineOptions, Manager, Options, Planners, Running, ServerLimits,
+};
 use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_instance::Promises;
 use machinist_kube::{ClientOptions, layer_client};
-use machinist_plan::mcm::orphan;
+use machinist_plan::mcm::{machine, orphan};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -29,7 +31,7 @@ use crate::lab::Lab;
 use crate::lives::{self, Replica, Terms};
 use crate::said::Said;
 use crate::seed::Seed;
-use crate::sight::{LEASES, SeenObject};
+use crate::sight::{CLUSTER, LEASES, SeenObject};
 
 /// Time between death and restart. It is as short as a restart can be, because a longer gap would
 /// hide errors of a quick successor.
@@ -56,8 +58,8 @@ pub struct MachineSurroundings {
     pub views: BTreeMap<(TestedProcess, Side), ReplicaView>,
     /// Whether each process takes part in an election.
     pub election: Election,
-    /// Whether the machine controller collects orphans.
-    pub collects_orphans: bool,
+    /// Whether the machine controller has its safety options.
+    pub has_safety: bool,
 }
 
 /// Both processes.
@@ -313,7 +315,7 @@ impl Processes {
     }
 
     fn machine_options(&self, life: &Arc<Life>) -> MachineOptions {
-        let MachineSurroundings { lab, cloud, seed, collects_orphans, .. } = &self.surroundings;
+        let MachineSurroundings { lab, cloud, seed, has_safety, .. } = &self.surroundings;
         let settings = cloud.settings();
         let promises =
             Promises { visible_within: settings.visible_within, call_bound: settings.call_bound, ..PROMISES };
@@ -322,10 +324,14 @@ impl Processes {
         let provider =
             SimProvider::over(Arc::new(wire), promises).also_serving("Fast").with_scheme(settings.scheme);
         let entropy = Mutex::new(seed.stream(&format!("entropy/{}", life.number)));
+        let orphans = has_safety.then(orphan::Settings::default);
+        let orphan_period = orphans.map(|settings| settings.period);
         MachineOptions {
             entropy: Arc::new(move |bytes| lock(&entropy).fill(bytes)),
-            orphans: collects_orphans.then(orphan::Settings::default),
-            ..MachineOptions::new(Arc::new(provider), "sim")
+            orphans,
+            server_limits: has_safety.then(ServerLimits::default),
+            defaults: Arc::new(machine::Defaults { orphan_period, ..machine::Defaults::default() }),
+            ..MachineOptions::new(Arc::new(provider), CLUSTER)
         }
     }
 }

@@ -355,6 +355,10 @@ impl MachineWorld for Real {
         Err(ScenarioError::new("a real server cannot store objects with given uids and times"))
     }
 
+    fn silence(&self, _: Side, _: Duration) -> Outcome {
+        Err(ScenarioError::new("the real world cannot make a server silent"))
+    }
+
     fn answers(&self) -> Vec<AnswerRecord> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -26,7 +26,7 @@ use super::{
     Ability, MachineView, MachineWorld, NAMESPACE, Outcome, Pace, ScenarioError, Workload, operator,
     progress, tenants, weather,
 };
-use crate::actor::{Side, TestedProcess};
+use crate::actor::{Side, TestedProcess, USER};
 use crate::faults::cloud::CloudFaults;
 use crate::faults::{Crash, Fault, LongFault, Profile};
 use crate::history::RunHistory;
@@ -57,8 +57,8 @@ pub struct MachineSetup {
     pub processes: Start,
     /// The timeouts of the Machines, and the pods on their Nodes.
     pub workload: Workload,
-    /// Whether the machine controller collects orphans.
-    pub collects_orphans: bool,
+    /// Whether the machine controller has its safety options.
+    pub has_safety: bool,
 }
 
 /// When the processes start.
@@ -82,7 +82,7 @@ impl MachineSetup {
             cloud: cloud_settings(),
             processes: Start::AtOnce,
             workload: Workload::USUAL,
-            collects_orphans: false,
+            has_safety: false,
         }
     }
 
@@ -121,7 +121,7 @@ pub struct Simulated {
     processes: Arc<Processes>,
     workload: Workload,
     seed: Seed,
-    collects_orphans: bool,
+    has_safety: bool,
     _built_in: Arc<BuiltIn>,
     _fleet: Fleet,
     _tasks: JoinSet<()>,
@@ -139,9 +139,10 @@ pub(super) fn authority() -> CertificateAuthority {
 }
 
 impl Simulated {
-    /// Whether the machine controller lists the account from time to time, to find orphans.
-    pub fn collects_orphans(&self) -> bool {
-        self.collects_orphans
+    /// Whether the machine controller has its safety options. Then it lists the account from time
+    /// to time, to find orphans.
+    pub fn has_safety(&self) -> bool {
+        self.has_safety
     }
 
     /// Builds the world. Must be called in a current-thread runtime with paused time.
@@ -191,7 +192,7 @@ impl Simulated {
             planners: passes::counted(planners, lab.fuse.clone()),
             seed: setup.seed,
             views,
-            collects_orphans: setup.collects_orphans,
+            has_safety: setup.has_safety,
             election: match (setup.workload.election, setup.mutant) {
                 (Election::Lease, Some(Mutant::IgnoredLease)) => Election::Ignored,
                 (election, _) => election,
@@ -218,7 +219,7 @@ impl Simulated {
             tasks.spawn(progress::watch_forced(lab.clone(), control.clone()));
         }
         tasks.spawn(tenants::move_in(setup.workload.tenants, target.clone(), lab.clone()));
-        let MachineSetup { workload, seed, collects_orphans, .. } = *setup;
+        let MachineSetup { workload, seed, has_safety, .. } = *setup;
         let (_built_in, _fleet, _tasks) = (built_in, fleet, tasks);
         let world = Self {
             stage,
@@ -228,7 +229,7 @@ impl Simulated {
             processes,
             workload,
             seed,
-            collects_orphans,
+            has_safety,
             _built_in,
             _fleet,
             _tasks,
@@ -283,7 +284,7 @@ impl Simulated {
 
 /// Creates the CRDs of the machine API.
 pub(crate) async fn apply_crds(server: &Server) -> Result<(), ScenarioError> {
-    let api: Api<CustomResourceDefinition> = Api::all(client(server, "user"));
+    let api: Api<CustomResourceDefinition> = Api::all(client(server, USER));
     for crd in crd::all_crds() {
         api.create(&PostParams::default(), &crd).await?;
     }
@@ -350,11 +351,11 @@ impl MachineWorld for Simulated {
     }
 
     fn control(&self) -> kube::Client {
-        client(&self.control, "user")
+        client(&self.control, USER)
     }
 
     fn target(&self) -> kube::Client {
-        client(&self.target, "user")
+        client(&self.target, USER)
     }
 
     fn cloud(&self) -> &Cloud {
@@ -414,6 +415,12 @@ impl MachineWorld for Simulated {
         loaded
             .map(drop)
             .map_err(|error| ScenarioError(format!("the {side} server cannot load the object: {error}")))
+    }
+
+    fn silence(&self, side: Side, lasts: Duration) -> Outcome {
+        self.lab().history.note(format!("the {side} server is silent for {lasts:?}"));
+        self.lab().plan.cut_off(side, lasts);
+        Ok(())
     }
 
     fn answers(&self) -> Vec<AnswerRecord> {

@@ -9,12 +9,14 @@ use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
-use machinist_api::constants::{annotations, labels};
+use machinist_api::constants::{annotations, finalizers, labels};
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
+use machinist_core::orphan::NAMESPACE_TAG;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{MachineWorld, NAMESPACE, Outcome, ScenarioError, Workload};
+use crate::sight::{CLUSTER, OTHER_NAMESPACE};
 
 /// The name of the deployment in most scenarios.
 pub const WORKERS: &str = "w";
@@ -24,6 +26,9 @@ pub const CHOSEN: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
 pub const HELD: &str = "example.com/hold";
 /// The name of the Secret that all classes refer to.
 const SECRET: &str = "s";
+
+/// UID of a Machine of another installation.
+const UID_OF_ANOTHER: &str = "8c1f0a52-5d0e-4c39-9a3f-111111111111";
 
 /// User data of the instances, in the format that `machinist_node_sim` reads.
 const USER_DATA: &str = "#cloud-config
@@ -82,12 +87,24 @@ impl<'w> User<'w> {
         Ok(())
     }
 
+    /// Lets each instance of the class of the workers need an initialization.
+    pub async fn initialize_instances(self) -> Outcome {
+        let patch = Patch::Merge(json!({"providerSpec": {"initialize": true}}));
+        self.classes().patch("c", &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     /// Deletes all Machines, sets and deployments despite their finalizers, as the loss of their
     /// server would.
     pub async fn erase_machine_objects(self) -> Outcome {
         erase(&self.machines()).await?;
         erase(&self.sets()).await?;
         erase(&self.deployments()).await
+    }
+
+    /// Deletes the deployment despite its finalizers.
+    pub async fn erase_workers(self) -> Outcome {
+        erase_one(&self.deployments(), WORKERS).await
     }
 
     /// Deletes one Machine despite its finalizers.
@@ -227,6 +244,12 @@ impl<'w> User<'w> {
         self.patch_workers(json!({"spec": {"template": {"metadata": {"labels": {key: value}}}}})).await
     }
 
+    /// Sets how long a failed Machine is preserved.
+    pub async fn preserve_workers_for(self, timeout: Duration) -> Outcome {
+        let spec = json!({"machinePreserveTimeout": go_duration(timeout)});
+        self.patch_workers(json!({"spec": {"template": {"spec": spec}}})).await
+    }
+
     /// Deletes the deployment.
     pub async fn delete_workers(self) -> Outcome {
         self.deployments().delete(WORKERS, &DeleteParams::default()).await?;
@@ -293,6 +316,44 @@ impl<'w> User<'w> {
         Ok(())
     }
 
+    /// Overwrites the phase of a Machine.
+    pub async fn overwrite_phase(self, name: &str, phase: &str) -> Outcome {
+        let now = Timestamp::from_second(self.world.now().as_second()).unwrap_or(self.world.now());
+        let current = json!({"phase": phase, "lastUpdateTime": now.to_string()});
+        let patch = Patch::Merge(json!({"status": {"currentStatus": current}}));
+        self.machines().patch_status(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Overwrites the numbers of Machines in the status of all sets and deployments.
+    pub async fn overwrite_counts(self) -> Outcome {
+        let counts = json!({"replicas": 9, "readyReplicas": 0, "availableReplicas": 0});
+        let (patch, params) = (Patch::Merge(json!({"status": counts})), PatchParams::default());
+        for set in self.sets().list(&ListParams::default()).await? {
+            self.sets().patch_status(&set.metadata.name.unwrap_or_default(), &params, &patch).await?;
+        }
+        self.deployments().patch_status(WORKERS, &params, &patch).await?;
+        Ok(())
+    }
+
+    /// Removes a label from a Machine.
+    pub async fn remove_label(self, name: &str, label: &str) -> Outcome {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {label: null}}}));
+        self.machines().patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Deletes all bootstrap tokens.
+    pub async fn delete_tokens(self) -> Outcome {
+        for token in self.tokens().list(&ListParams::default()).await? {
+            let name = token.metadata.name.unwrap_or_default();
+            if name.starts_with("bootstrap-token-") {
+                self.tokens().delete(&name, &DeleteParams::default()).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Creates a pod on a Node.
     pub async fn create_pod(self, name: &str, app: &str, node: &str) -> Result<Pod, ScenarioError> {
         let pod = json!({
@@ -327,11 +388,59 @@ impl<'w> User<'w> {
         Ok(())
     }
 
+    /// Creates a Node as another installation with the same names leaves it: with the finalizer,
+    /// and with its mark.
+    pub async fn create_node_of_another(self, name: &str, instance: Option<&str>) -> Outcome {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": name, "annotations": marks_of_another(), "finalizers": [finalizers::NODE],
+                "labels": {(labels::MACHINE_NAME): name},
+            },
+            "spec": {"providerID": instance},
+        });
+        let api: Api<Node> = Api::all(self.world.target());
+        api.create(&PostParams::default(), &parse(node)?).await?;
+        Ok(())
+    }
+
+    /// Creates a bootstrap token of that other installation.
+    pub async fn create_token_of_another(self, id: &str) -> Outcome {
+        let token = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+            "metadata": {"name": format!("bootstrap-token-{id}"), "annotations": marks_of_another()},
+            "stringData": {
+                "token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+                "description": "Machine Controller Manager generated token for \"theirs-3\"",
+            },
+        });
+        self.tokens().create(&PostParams::default(), &parse(token)?).await?;
+        Ok(())
+    }
+
+    /// Deletes that token.
+    pub async fn delete_token_of_another(self, id: &str) -> Outcome {
+        self.tokens().delete(&format!("bootstrap-token-{id}"), &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Removes all finalizers from a Node.
+    pub async fn release_node(self, name: &str) -> Outcome {
+        let api: Api<Node> = Api::all(self.world.target());
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        api.patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     /// Deletes a Node.
     pub async fn delete_node(self, name: &str) -> Outcome {
         let api: Api<Node> = Api::all(self.world.target());
         api.delete(name, &DeleteParams::default()).await?;
         Ok(())
+    }
+
+    fn tokens(self) -> Api<Secret> {
+        Api::namespaced(self.world.target(), "kube-system")
     }
 
     fn secrets(self) -> Api<Secret> {
@@ -357,6 +466,14 @@ impl<'w> User<'w> {
     fn pods(self) -> Api<Pod> {
         Api::namespaced(self.world.target(), NAMESPACE)
     }
+}
+
+/// The annotations of a Node and a token of another installation with the same names.
+fn marks_of_another() -> Value {
+    json!({
+        "machinist.dev/machine": format!("{CLUSTER}/{NAMESPACE}/{UID_OF_ANOTHER}"),
+        "machinist.dev/machine-uid": UID_OF_ANOTHER, (NAMESPACE_TAG): OTHER_NAMESPACE,
+    })
 }
 
 fn orphaning() -> DeleteParams {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use machinist_core::Answered;
 use machinist_core::orphan::NAMESPACE_TAG;
+use machinist_core::reverted::{Fix, is_reverted};
 use machinist_driver::Provider;
 use machinist_instance::{AccountId, Instance, ProviderId};
 use machinist_plan::mcm::orphan::{AccountList, AccountOrphans, Candidate};
@@ -26,6 +27,7 @@ pub(super) fn take_list(
     match answer {
         Ok(instances) => {
             let ours = seen.memory.namespace_uid.clone().flatten();
+            let ours = ours.filter(|_| !is_reverted(Fix::NamespacesAreCompared));
             let is_of_another = |one: &Instance| {
                 one.tags.get(NAMESPACE_TAG).is_some_and(|uid| ours.as_ref().is_some_and(|ours| ours != uid))
             };
