@@ -68,7 +68,10 @@ impl Named for Scenario {
         match fault {
             // A Machine without a set that is given up is never replaced.
             LongKind::NoStock | LongKind::RateLimit | LongKind::CloudAway | LongKind::ZoneOut => {
-                !scenarios::WITHOUT_SETS.contains(&self.name)
+                // An orphan that gets its power back registers its Node again, and is kept.
+                let has_orphans = scenarios::WITH_SAFETY.contains(&self.name);
+                let revives_orphans = fault == LongKind::ZoneOut && has_orphans;
+                !scenarios::WITHOUT_SETS.contains(&self.name) && !revives_orphans
             }
             // Two writers would choose different Machines. A Node that another client keeps blocks
             // its name, and a kubelet does not register a second time.
