@@ -232,7 +232,7 @@ impl Mutation for Mutant {
             Self::OrphanedChildren => 25,
             Self::StaleDeadlines => 29,
             Self::AbsenceWithoutLag | Self::KeptNode => 38,
-            Self::FreshName => 52,
+            Self::FreshName => 185,
             Self::OwnershipProof => 65,
             Self::UnseenCordon => 70,
             Self::OwnWritesBarrier | Self::QueueAsFailure => 77,
