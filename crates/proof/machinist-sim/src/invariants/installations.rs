@@ -1,5 +1,6 @@
 //! S29: objects in the cluster of the Nodes that carry the mark of another installation stay as
-//! they are. The other installation may have the same names, and only the UID of its namespace differs.
+//! they are. The other installation may have the same names, and only the UID of its namespace
+//! differs.
 //!
 //! S30: a Node is annotated as not managed only if it is older than the creation timeout and no
 //! Machine has it.
