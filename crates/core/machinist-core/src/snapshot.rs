@@ -260,6 +260,12 @@ impl Answers {
         self.delete.as_ref().filter(|deleted| deleted.id.as_ref() == id).map(|deleted| &deleted.answered)
     }
 
+    /// Whether no call of any process has had an effect for an object of that creation time: this
+    /// process has watched the object since then, and each of its own calls was rejected.
+    pub fn knows_no_creation(&self, process: &Process, created: Timestamp) -> bool {
+        self.made_in == MadeIn::Nowhere && process.saw_creation_of(created)
+    }
+
     /// Returns the place of that call in the queue of its account.
     pub fn queued_for(&self, call: Call) -> Option<&InQueue> {
         self.queued.as_ref().filter(|queued| queued.call == call)

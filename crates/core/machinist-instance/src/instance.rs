@@ -119,13 +119,8 @@ pub struct InstanceRef {
     pub last_known_state: Option<String>,
     /// Whether `delete` may delete the instance although it has no key: another program created it,
     /// and the caller knows that it belongs to the caller's object.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_lack_key: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl fmt::Display for InstanceRef {

@@ -64,5 +64,5 @@ pub use patch::GuardedPatch;
 pub use queue::KeyQueue;
 pub use recorder::Recorder;
 pub use request::ClientOptions;
-pub use store::{Change, Delta, Entry, ObjectKey, Store};
+pub use store::{Change, Delta, Entry, ObjectKey, Store, Unreadable};
 pub use watch::{WatchFatal, WatchNote, WatchOptions, WatchTiming, list_once, run_watch};

@@ -432,7 +432,7 @@ impl Watch {
                     }
                 }
             }
-            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            params.continue_token = page.next_page().map(str::to_owned);
             if params.continue_token.is_none()
                 && let Some(list) = whole.take()
             {
@@ -648,8 +648,7 @@ fn page_of(text: &str) -> Result<(Page<'_>, u64), Ended> {
     let page: Page<'_> = serde_json::from_str(text).map_err(|error| {
         Ended::Refused(format!("the answer is not a list: {}", without_quotes(&error.to_string())))
     })?;
-    let resource_version = parse_rv(page.metadata.resource_version.as_deref())
-        .ok_or_else(|| Ended::Refused("the list has no numeric resourceVersion".to_owned()))?;
+    let resource_version = page.resource_version().map_err(Ended::Refused)?;
     Ok((page, resource_version))
 }
 

@@ -28,6 +28,7 @@ use crate::model::{Id, Server};
 use crate::names::Names;
 use crate::options::HcloudOptions;
 use crate::reply::{self, View};
+use crate::request::Unresolved;
 use crate::spec::ProviderSpec;
 use crate::{id, request};
 
@@ -36,7 +37,7 @@ enum Wanted {
     /// The request that creates it.
     Own(Call),
     /// A class of 23technologies' provider, which names objects whose ids must be found.
-    Gardener(GardenerClass),
+    Gardener(GardenerClass, Unresolved),
 }
 
 impl Wanted {
@@ -44,10 +45,8 @@ impl Wanted {
         let Some(class) = GardenerClass::parse(&spec.provider_spec)? else {
             return request::create(spec).map(Self::Own);
         };
-        // The rest of the request is checked before the first call, too.
-        request::labels(spec, class.labels())?;
-        request::encoded_user_data(spec)?;
-        Ok(Self::Gardener(class))
+        let request = Unresolved::of(spec, &class)?;
+        Ok(Self::Gardener(class, request))
     }
 }
 
@@ -330,8 +329,7 @@ impl Account {
     }
 
     async fn network_of_name(&self, name: &str) -> Result<i64, Failure> {
-        let found: Vec<Id> =
-            self.client.list(&Call::list("/networks").with("name", name), "networks").await?;
+        let found: Vec<Id> = self.client.list(&request::networks(name), "networks").await?;
         found.first().map(|network| network.id).ok_or_else(|| no_network(name))
     }
 
@@ -448,15 +446,12 @@ impl Account {
             let text = format!("server {} has the name {name} and {why}", server.id);
             Err(Error::new(ErrorKind::Denied, text))
         };
+        let has_marks =
+            |class: &GardenerClass| reply::marks(&server.labels, Some(&class.cluster)) == Marks::OfClass;
         match reply::key(&server.labels) {
             Some(key) if key == spec.key.as_str() => Ok(server),
             Some(key) => denied(&format!("the key {key}")),
-            None if class.is_some_and(|class| {
-                reply::marks(&server.labels, Some(&class.cluster)) != Marks::OfClass
-            }) =>
-            {
-                denied("does not carry the marks of the class")
-            }
+            None if !class.is_none_or(has_marks) => denied("does not carry the marks of the class"),
             None if spec.adopt_made_since.is_some_and(|since| since <= server.created) => {
                 // The other provider starts a server after its creation, and may have ended before.
                 if reply::is_off(&server) {
@@ -492,9 +487,9 @@ impl Instances for Account {
         }
         let (create, class) = match wanted {
             Wanted::Own(create) => (create, None),
-            Wanted::Gardener(class) => {
+            Wanted::Gardener(class, request) => {
                 let resolved = self.names.resolve(&self.client, &class).await?;
-                (request::create_as_gardener(spec, &class, &resolved)?, Some(class))
+                (request.resolved(&resolved), Some(class))
             }
         };
         let server = match self.client.call(create).await {

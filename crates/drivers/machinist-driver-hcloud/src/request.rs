@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use machinist_instance::{Error, ErrorKind, InstanceSpec};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::call::Call;
 use crate::gardener::GardenerClass;
@@ -26,34 +26,42 @@ pub(crate) struct Resolved {
     pub(crate) network: Option<i64>,
 }
 
-/// Creates the server of a class of 23technologies' provider, with the labels and the user data
-/// that it has there.
-///
-/// # Errors
-/// `InvalidSpec` names the part that the cloud would reject.
-pub(crate) fn create_as_gardener(
-    spec: &InstanceSpec,
-    class: &GardenerClass,
-    resolved: &Resolved,
-) -> Result<Call, Error> {
-    let mut body = json!({
-        "name": spec.name.as_str(),
-        "server_type": class.server_type,
-        "image": resolved.image,
-        "location": class.location(),
-        "ssh_keys": [resolved.ssh_key],
-        "labels": labels(spec, class.labels())?,
-    });
-    if let Some(user_data) = encoded_user_data(spec)? {
-        body["user_data"] = user_data.into();
+/// The request that creates the server of a class of 23technologies' provider, without the ids that
+/// must be found first.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Unresolved(Value);
+
+impl Unresolved {
+    /// Builds the request with the labels and the user data that a server has there.
+    ///
+    /// # Errors
+    /// `InvalidSpec` names the part that the cloud would reject.
+    pub(crate) fn of(spec: &InstanceSpec, class: &GardenerClass) -> Result<Self, Error> {
+        let mut body = json!({
+            "name": spec.name.as_str(),
+            "server_type": class.server_type,
+            "location": class.location(),
+            "labels": labels(spec, class.labels())?,
+        });
+        if let Some(user_data) = encoded_user_data(spec)? {
+            body["user_data"] = user_data.into();
+        }
+        if let Some(group) = class.placement_group {
+            body["placement_group"] = group.into();
+        }
+        Ok(Self(body))
     }
-    if let Some(group) = class.placement_group {
-        body["placement_group"] = group.into();
+
+    /// Adds the ids.
+    pub(crate) fn resolved(self, ids: &Resolved) -> Call {
+        let Self(mut body) = self;
+        body["image"] = ids.image.into();
+        body["ssh_keys"] = json!([ids.ssh_key]);
+        if let Some(network) = ids.network {
+            body["networks"] = json!([network]);
+        }
+        Call::create(SERVERS, body)
     }
-    if let Some(network) = resolved.network {
-        body["networks"] = json!([network]);
-    }
-    Ok(Call::create(SERVERS, body))
 }
 
 /// The user data as base64 text, which cloud-init decodes. The limit of the cloud is that of the
@@ -61,7 +69,7 @@ pub(crate) fn create_as_gardener(
 ///
 /// # Errors
 /// `InvalidSpec` if the text is too long.
-pub(crate) fn encoded_user_data(spec: &InstanceSpec) -> Result<Option<String>, Error> {
+fn encoded_user_data(spec: &InstanceSpec) -> Result<Option<String>, Error> {
     let text = STANDARD.encode(spec.user_data.expose());
     if MAX_USER_DATA_LEN < text.len() {
         let expected = format!("at most {MAX_USER_DATA_LEN} bytes of base64 text, got {}", text.len());
@@ -188,10 +196,8 @@ pub(crate) fn set_labels(id: i64, labels: &BTreeMap<String, String>) -> Call {
 
 #[cfg(test)]
 mod tests {
-    use machinist_instance::{InstanceKey, NodeName, UserData};
-    use serde_json::Value;
-
     use super::*;
+    use machinist_instance::{InstanceKey, NodeName, UserData};
 
     fn spec(provider_spec: Value) -> InstanceSpec {
         InstanceSpec {
@@ -245,15 +251,13 @@ mod tests {
                 "topology.kubernetes.io/region": "hel1", "topology.kubernetes.io/zone": "hel1-dc2",
             },
         });
-        let call = create_as_gardener(&spec, &class, &resolved).expect("valid");
+        let call = Unresolved::of(&spec, &class).expect("valid").resolved(&resolved);
         assert_eq!(call.body, Some(expected));
         // 32 KiB of text are 24 KiB of data.
         let data =
             |bytes: usize| InstanceSpec { user_data: UserData::new(vec![b'a'; bytes]), ..spec.clone() };
-        assert!(create_as_gardener(&data(24 * 1024), &class, &resolved).is_ok());
-        let Err(error) = create_as_gardener(&data(24 * 1024 + 1), &class, &resolved) else {
-            panic!("the text is too long")
-        };
+        assert!(Unresolved::of(&data(24 * 1024), &class).is_ok());
+        let error = Unresolved::of(&data(24 * 1024 + 1), &class).expect_err("the text is too long");
         assert!(error.message.starts_with("user data: expected at most 32768 bytes of base64"), "{error}");
     }
 

@@ -65,13 +65,14 @@ impl Named for Scenario {
     }
 
     fn endures(&self, fault: LongKind) -> bool {
+        let has_sets = !scenarios::WITHOUT_SETS.contains(&self.name);
+        let has_safety = scenarios::WITH_SAFETY.contains(&self.name);
         match fault {
             // A Machine without a set that is given up is never replaced.
             LongKind::NoStock | LongKind::RateLimit | LongKind::CloudAway | LongKind::ZoneOut => {
                 // An orphan that gets its power back registers its Node again, and is kept.
-                let has_orphans = scenarios::WITH_SAFETY.contains(&self.name);
-                let revives_orphans = fault == LongKind::ZoneOut && has_orphans;
-                !scenarios::WITHOUT_SETS.contains(&self.name) && !revives_orphans
+                let revives_orphans = fault == LongKind::ZoneOut && has_safety;
+                has_sets && !revives_orphans
             }
             // Two writers would choose different Machines. A Node that another client keeps blocks
             // its name, and a kubelet does not register a second time.
@@ -88,9 +89,7 @@ impl Named for Scenario {
             // A Machine that another actor releases is deleted at once, with its Node and its pod.
             // An operator deletes all orphans.
             LongKind::FinalizersOff => {
-                !scenarios::WITHOUT_SETS.contains(&self.name)
-                    && !scenarios::WITH_SAFETY.contains(&self.name)
-                    && !["heal-with-a-pod", "preserved"].contains(&self.name)
+                has_sets && !has_safety && !["heal-with-a-pod", "preserved"].contains(&self.name)
             }
             LongKind::ControlRestored => scenarios::RESTORABLE.contains(&self.name),
             // Their pods and Nodes would be lost, and the user does not create them again.
@@ -105,18 +104,14 @@ impl Named for Scenario {
                     "preserved",
                     "bound-before-the-cordon",
                 ];
-                !scenarios::WITHOUT_SETS.contains(&self.name)
-                    && !scenarios::WITH_SAFETY.contains(&self.name)
-                    && !has_own.contains(&self.name)
+                has_sets && !has_safety && !has_own.contains(&self.name)
             }
             // The scenario stops the processes itself.
             LongKind::SecondReplica => self.name != "restored",
             // The user erases or orphans all objects, or counts the instances of the account.
             LongKind::Crowd => {
                 let counts = ["restored", "orphan", "exchanged-secret"];
-                !scenarios::WITHOUT_SETS.contains(&self.name)
-                    && !scenarios::WITH_SAFETY.contains(&self.name)
-                    && !counts.contains(&self.name)
+                has_sets && !has_safety && !counts.contains(&self.name)
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use machinist_api::constants::{finalizers, labels};
+use machinist_api::constants::{annotations, finalizers, labels};
 use machinist_apiserver::{Object, Server};
 use serde_json::Value;
 
@@ -147,6 +147,11 @@ impl<'a> SeenObject<'a> {
         let found =
             self.0.get("metadata").and_then(|metadata| metadata.get(map)).and_then(|map| map.get(name));
         found.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Whether a Node is annotated as not managed.
+    pub fn is_not_managed(self) -> bool {
+        !self.annotation(annotations::NOT_MANAGED_BY_MCM).is_empty()
     }
 
     /// Whether the object has that finalizer.

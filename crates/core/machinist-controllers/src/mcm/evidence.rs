@@ -39,10 +39,7 @@ pub(crate) fn ownership(
     account: Option<AccountId>,
     asked: &Asked<'_>,
 ) -> Ownership {
-    let of_token = match asked.token {
-        Token::Ours(token) => token.account.clone(),
-        Token::Free(_) | Token::Exhausted => None,
-    };
+    let of_token = asked.token.ours().and_then(|token| token.account.clone());
     let intended = of_token.or_else(|| machine.intent().0);
     let recorded = machine.account();
     let mut ownership = Ownership { account, recorded, intended, ..Ownership::default() };

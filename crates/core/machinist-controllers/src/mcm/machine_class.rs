@@ -7,7 +7,7 @@ use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
 use super::options::Tools;
 use super::reference::reference;
-use super::seen::{BY_CLASS, BY_SECRET, SecretEntry, Seen};
+use super::seen::{BY_CLASS, BY_SECRET, SecretEntry, Seen, unknown};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{finalizers, reasons};
@@ -184,11 +184,9 @@ fn users<'w>(
     }
 }
 
-/// Returns the name of an object of a namespace that cannot be parsed, and of which no older
-/// version is known.
+/// Returns the name of an [`unknown`] object of a namespace.
 fn unreadable_in<F>(store: &Store<F>, namespace: &str) -> Option<String> {
-    let mut here =
-        store.unreadable().filter(|(key, _)| key.namespace == namespace && store.get(key).is_none());
+    let mut here = unknown(store).filter(|(key, _)| key.namespace == namespace);
     here.next().map(|(key, _)| key.name.clone())
 }
 

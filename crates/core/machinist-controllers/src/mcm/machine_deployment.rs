@@ -14,7 +14,7 @@ use super::machine_set::{remember_status_written, with_changes};
 use super::memory::Raise;
 use super::options::Tools;
 use super::reference::object_key;
-use super::seen::{BY_OWNER, NO_OWNER, Seen, sets_owned_by, unreadable_sets_owned_by};
+use super::seen::{BY_OWNER, NO_OWNER, Seen, sets_owned_by, unknown_owned_by};
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{annotations, finalizers, labels, reasons};
 use machinist_api::{MachineDeploymentStatus, MachinePriority, MachineSet};
@@ -63,7 +63,7 @@ impl Kind<Mcm> for Deployments {
         let snapshot = Snapshot {
             now: runtime.now(),
             sets: sets_owned_by(&world.seen, &deployment.uid),
-            unreadable_sets: unreadable_sets_owned_by(&world.seen, &deployment.uid),
+            unreadable_sets: unknown_owned_by(&world.seen.sets, &deployment.uid),
             machines_freshness: runtime.freshness::<MachineFacts>(world),
             adoptable,
             taken_names,

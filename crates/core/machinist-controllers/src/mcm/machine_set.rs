@@ -28,7 +28,7 @@ use super::reference::object_key;
 use super::seen::machines_owned_by;
 use super::seen::machines_without_owner;
 use super::seen::sets_owned_by;
-use super::seen::unreadable_machines_owned_by;
+use super::seen::unknown_owned_by;
 use super::seen::{BY_UID, Seen, differs_from_its_size};
 use machinist_core::Attempts;
 use machinist_plan::mcm::{Plan, Why};
@@ -82,7 +82,7 @@ impl Kind<Mcm> for Sets {
             rejected: machines.iter().filter_map(kept).collect(),
             auto_preserve: preserve::auto_preserve(world, &set.facts, &machines),
             machines,
-            unreadable: unreadable_machines_owned_by(&world.seen, &set.uid),
+            unreadable: unknown_owned_by(&world.seen.machines, &set.uid),
             adoptable: machines_without_owner(&world.seen, &id.namespace),
             deployment: deployment.map(|deployment| deployment.facts.clone()),
             limits,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Secret;
 use machinist_instance::Credential;
-use machinist_kube::{Entry, ObjectKey, Store};
+use machinist_kube::{Entry, ObjectKey, Store, Unreadable};
 use machinist_plan::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClaimFacts, ClassFacts, MachineDeploymentFacts, MachineFacts,
     MachineSetFacts, NodeFacts, PodFacts, SecretFacts, TokenFacts, USER_DATA, VolumeFacts,
@@ -289,22 +289,15 @@ pub(crate) fn differs_from_its_size(seen: &Seen, set: &MachineSetFacts) -> bool 
     usize::try_from(set.replicas()) != Ok(staying)
 }
 
-/// Returns the names of the Machines of an owner that cannot be parsed, and of which no older
-/// version is known.
-pub(crate) fn unreadable_machines_owned_by(seen: &Seen, owner_uid: &str) -> Vec<String> {
-    let unreadable = seen.machines.unreadable().filter(|(key, object)| {
-        object.controller.as_deref() == Some(owner_uid) && seen.machines.get(key).is_none()
-    });
-    unreadable.map(|(key, _)| key.name.clone()).collect()
+/// Returns the objects of a store that cannot be parsed, and of which no older version is known.
+pub(crate) fn unknown<F>(store: &Store<F>) -> impl Iterator<Item = (&ObjectKey, &Unreadable)> {
+    store.unreadable().filter(|(key, _)| store.get(key).is_none())
 }
 
-/// Returns the names of the sets of a deployment that cannot be parsed, and whose last readable
-/// state this process does not know either.
-pub(crate) fn unreadable_sets_owned_by(seen: &Seen, deployment_uid: &str) -> Vec<String> {
-    let unreadable = seen.sets.unreadable().filter(|(key, object)| {
-        object.controller.as_deref() == Some(deployment_uid) && seen.sets.get(key).is_none()
-    });
-    unreadable.map(|(key, _)| key.name.clone()).collect()
+/// Returns the names of the [`unknown`] objects of an owner.
+pub(crate) fn unknown_owned_by<F>(store: &Store<F>, owner_uid: &str) -> Vec<String> {
+    let owned = unknown(store).filter(|(_, object)| object.controller.as_deref() == Some(owner_uid));
+    owned.map(|(key, _)| key.name.clone()).collect()
 }
 
 /// Returns the Machines of a namespace without a controlling owner, in order.
@@ -318,7 +311,7 @@ pub(crate) fn sets_owned_by(seen: &Seen, deployment_uid: &str) -> Vec<Owned> {
     let owned = |set: &Arc<MachineSetFacts>| Owned {
         set: set.clone(),
         machines: machines_owned_by(seen, &set.uid),
-        unreadable: u32::try_from(unreadable_machines_owned_by(seen, &set.uid).len()).unwrap_or(u32::MAX),
+        unreadable: u32::try_from(unknown_owned_by(&seen.machines, &set.uid).len()).unwrap_or(u32::MAX),
     };
     let mut sets: Vec<Owned> =
         seen.sets.by_index(BY_OWNER, deployment_uid).map(|(_, entry)| owned(&entry.facts)).collect();

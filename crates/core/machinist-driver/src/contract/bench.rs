@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use machinist_instance::{
     BalancerKey, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Place,
     Promises, Sighting, UserData,
@@ -147,6 +148,22 @@ impl<'a> Bench<'a> {
 
     pub(crate) async fn find(&self, which: &InstanceRef) -> Played<Sighting> {
         self.quiet(self.driver.instances().find(which).await, "find")
+    }
+
+    /// Creates an instance with the name of the spec and without a key, as another program would,
+    /// and finds it. Skips the case if the cloud has no such instances.
+    pub(crate) async fn made_by_others(&self, spec: &InstanceSpec, created: Timestamp) -> Played<Instance> {
+        match self.subject.made_by_others(&spec.name, created).await {
+            Hook::Arranged => {}
+            Hook::Missing => {
+                let text = "this cloud cannot create instances without a key";
+                return Err(Ending::Skip(text.to_owned()));
+            }
+        }
+        self.wait_until_visible().await;
+        let found = present(self.find(&by_name(&spec.name)).await?, "find by name")?;
+        check(found.key.is_none(), || format!("find by name: expected no key, got {:?}", found.key))?;
+        Ok(found)
     }
 
     #[expect(clippy::disallowed_methods, reason = "the suite owns every instance that it deletes")]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use machinist_instance::{CreateGuarantee, InstanceSpec, UserData};
 
-use super::bench::{Bench, by_key, by_name, check, fail, present};
-use super::{Ending, Hook, Played, cases};
+use super::bench::{Bench, by_key, check, fail, present};
+use super::{Ending, Played, cases};
 
 /// Number of concurrent callers: enough for their calls to overlap.
 const CONCURRENT_CALLERS: usize = 8;
@@ -86,10 +86,7 @@ async fn ensure_never_returns_an_instance_of_another_key(bench: &Bench<'_>) -> P
 async fn ensure_adopts_a_recent_instance_without_a_key(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let since = bench.subject.now();
-    made_by_others(bench, &spec, since).await?;
-    bench.wait_until_visible().await;
-    let found = present(bench.find(&by_name(&spec.name)).await?, "find by name")?;
-    check(found.key.is_none(), || format!("find: expected no key, got {:?}", found.key))?;
+    let found = bench.made_by_others(&spec, since).await?;
     let adopted = bench.ensure(&InstanceSpec { adopt_made_since: Some(since), ..spec.clone() }).await?;
     check(adopted.id == found.id, || format!("expected {}, got a second instance {}", found.id, adopted.id))?;
     check(adopted.key.as_ref() == Some(&spec.key), || "the adopted instance has no key".to_owned())?;
@@ -101,9 +98,7 @@ async fn ensure_adopts_a_recent_instance_without_a_key(bench: &Bench<'_>) -> Pla
 async fn ensure_does_not_adopt_an_older_instance(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let created = bench.subject.now();
-    made_by_others(bench, &spec, created).await?;
-    bench.wait_until_visible().await;
-    let theirs = present(bench.find(&by_name(&spec.name)).await?, "find by name")?;
+    let theirs = bench.made_by_others(&spec, created).await?;
     let since = created.saturating_add(Duration::from_secs(1)).unwrap_or(created);
     let later = InstanceSpec { adopt_made_since: Some(since), ..spec.clone() };
     match bench.driver.instances().ensure(&later).await {
@@ -113,11 +108,4 @@ async fn ensure_does_not_adopt_an_older_instance(bench: &Bench<'_>) -> Played {
     }
     let still = present(bench.find(&super::bench::by_id(&theirs)).await?, "find by id")?;
     check(still.key.is_none(), || "ensure tagged an instance of another program".to_owned())
-}
-
-async fn made_by_others(bench: &Bench<'_>, spec: &InstanceSpec, created: jiff::Timestamp) -> Played {
-    match bench.subject.made_by_others(&spec.name, created).await {
-        Hook::Arranged => Ok(()),
-        Hook::Missing => Err(Ending::Skip("this cloud cannot create instances without a key".to_owned())),
-    }
 }

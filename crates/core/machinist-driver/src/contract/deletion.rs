@@ -2,8 +2,8 @@
 
 use machinist_instance::{ErrorKind, Instance, InstanceRef, InstanceSpec, Power, Sighting};
 
-use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
-use super::{Ending, Hook, Played, Trouble, cases};
+use super::bench::{Bench, by_id, by_key, check, fail, present};
+use super::{Played, Trouble, cases};
 
 cases![
     a_deleted_instance_becomes_absent,
@@ -63,7 +63,8 @@ async fn delete_refuses_the_instance_of_another_key(bench: &Bench<'_>) -> Played
 }
 
 async fn delete_refuses_an_instance_without_key(bench: &Bench<'_>) -> Played {
-    let (spec, made) = without_key(bench).await?;
+    let spec = bench.spec("a");
+    let made = bench.made_by_others(&spec, bench.subject.now()).await?;
     let by_name = InstanceRef { may_lack_key: true, name: Some(made.name.clone()), ..by_key(&spec.key) };
     for which in [by_id(&made), by_name] {
         let error = bench.fails(bench.try_delete(&which, &spec.key).await, "delete", "denied")?;
@@ -75,7 +76,8 @@ async fn delete_refuses_an_instance_without_key(bench: &Bench<'_>) -> Played {
 }
 
 async fn an_instance_without_key_is_deleted_by_its_id(bench: &Bench<'_>) -> Played {
-    let (spec, made) = without_key(bench).await?;
+    let spec = bench.spec("a");
+    let made = bench.made_by_others(&spec, bench.subject.now()).await?;
     remove(bench, &spec, &made).await?;
     let theirs = bench.spec("theirs");
     let of_another_key = bench.ensure(&theirs).await?;
@@ -84,19 +86,6 @@ async fn an_instance_without_key_is_deleted_by_its_id(bench: &Bench<'_>) -> Play
     let error = bench.fails(bench.try_delete(&which, &spec.key).await, "delete", "denied")?;
     check(error.kind == ErrorKind::Denied, || format!("delete {which}: expected denied, got {error}"))?;
     bench.check_alive(&theirs.key, 1).await
-}
-
-/// Creates an instance as another program would, or skips the case.
-async fn without_key(bench: &Bench<'_>) -> Played<(InstanceSpec, Instance)> {
-    let spec = bench.spec("a");
-    match bench.subject.made_by_others(&spec.name, bench.subject.now()).await {
-        Hook::Arranged => {}
-        Hook::Missing => return Err(Ending::Skip("this cloud has only instances with a key".to_owned())),
-    }
-    bench.wait_until_visible().await;
-    let made = present(bench.find(&by_name(&spec.name)).await?, "find by name")?;
-    check(made.key.is_none(), || format!("find by name: expected no key, got {:?}", made.key))?;
-    Ok((spec, made))
 }
 
 async fn remove(bench: &Bench<'_>, spec: &InstanceSpec, made: &Instance) -> Played {

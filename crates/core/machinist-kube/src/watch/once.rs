@@ -7,7 +7,7 @@ use kube::api::{Api, ListParams};
 use serde::de::{DeserializeOwned, Error as _};
 use tokio::time::Instant;
 
-use super::wire::{Page, Reader, parse_rv};
+use super::wire::{Page, Reader};
 use crate::store::Relist;
 
 /// Lists the objects that `params` select. An object that cannot be parsed is logged, and its key
@@ -31,10 +31,10 @@ where
     let text = api.into_client().request_text(request).await?;
     let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
     let refused = |text| kube::Error::SerdeError(serde_json::Error::custom(text));
-    let resource_version = parse_rv(page.metadata.resource_version.as_deref())
-        .ok_or_else(|| refused("the list has no numeric resourceVersion"))?;
-    if page.metadata.continue_.as_ref().is_some_and(|token| !token.is_empty()) {
-        return Err(refused("the list is only a part: it has a continue token, and no limit was sent"));
+    let resource_version = page.resource_version().map_err(refused)?;
+    if page.next_page().is_some() {
+        let text = "the list is only a part: it has a continue token, and no limit was sent";
+        return Err(refused(text.to_owned()));
     }
     let mut list = Relist { items: Vec::new(), unreadable: Vec::new(), resource_version, sent };
     for raw in page.items.iter().flatten() {

@@ -67,6 +67,19 @@ pub(super) struct Page<'a> {
     pub(super) items: Option<Vec<&'a RawValue>>,
 }
 
+impl Page<'_> {
+    /// Returns the resourceVersion of the list.
+    pub(super) fn resource_version(&self) -> Result<u64, String> {
+        let parsed = parse_rv(self.metadata.resource_version.as_deref());
+        parsed.ok_or_else(|| "the list has no numeric resourceVersion".to_owned())
+    }
+
+    /// Returns the token of the next page; `None` after the last one.
+    pub(super) fn next_page(&self) -> Option<&str> {
+        self.metadata.continue_.as_deref().filter(|token| !token.is_empty())
+    }
+}
+
 #[derive(Deserialize)]
 pub(super) struct Event<'a> {
     #[serde(rename = "type")]

@@ -8,7 +8,6 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_api::constants::annotations;
 use machinist_apiserver::Commit;
 use machinist_core::orphan::NAMESPACE_TAG;
 
@@ -39,9 +38,7 @@ const CREATION_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 impl Invariant for ManagedStay {
     fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Some((NODES, old, Some(new))) = written(event) else { return };
-        let is_annotated =
-            |node: SeenObject<'_>| !node.annotation(annotations::NOT_MANAGED_BY_MCM).is_empty();
-        if is_annotated(old) || !is_annotated(new) {
+        if old.is_not_managed() || !new.is_not_managed() {
             return;
         }
         let name = new.name();

@@ -1,6 +1,6 @@
 //! A scenario with another installation in the cluster of the Nodes.
 
-use machinist_api::constants::{annotations, finalizers};
+use machinist_api::constants::finalizers;
 
 use super::life::start_with;
 use super::orphans::{COLLECTED_WITHIN, create_for_another_namespace, have_workers, instance_of, workers};
@@ -38,13 +38,13 @@ pub async fn shared_cluster(world: &dyn MachineWorld) -> Outcome {
     tokio::time::sleep(COLLECTED_WITHIN).await;
     let are_annotated = |view: &MachineView| {
         [BY_HAND, lost_node].into_iter().try_for_each(|name| match view.node(name) {
-            Some(node) if is_annotated(node) => Ok(()),
+            Some(node) if node.is_not_managed() => Ok(()),
             _ => Err(format!("Node {name} is not annotated")),
         })
     };
     let view = world.until("the Nodes without a Machine to be annotated", are_annotated).await?;
     for name in [STAYS, LEAVES] {
-        let is_kept = |node: SeenObject<'_>| node.has_finalizer(finalizers::NODE) && !is_annotated(node);
+        let is_kept = |node: SeenObject<'_>| node.has_finalizer(finalizers::NODE) && !node.is_not_managed();
         ensure(view.node(name).is_some_and(is_kept), || format!("Node {name} was changed"))?;
     }
     let is_left = view.node(lost_node).is_some_and(|node| node.has_finalizer(finalizers::NODE));
@@ -67,8 +67,4 @@ pub async fn shared_cluster(world: &dyn MachineWorld) -> Outcome {
         world.cloud().kill(&instance.id).map_err(|refusal| ScenarioError(refusal.to_string()))?;
     }
     Ok(())
-}
-
-fn is_annotated(node: SeenObject<'_>) -> bool {
-    !node.annotation(annotations::NOT_MANAGED_BY_MCM).is_empty()
 }

@@ -96,16 +96,13 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             write.patch::<MachineFacts>(patch).await
         }
         Action::RecordIntent { account, place } => {
-            let read = machine.annotations.as_ref();
+            let changes = [
+                (INTENDED_ACCOUNT, account.map(|account| account.as_str().to_owned())),
+                (INTENDED_PLACE, place.map(|place| place.as_str().to_owned())),
+            ];
+            let changes = changes.map(|(name, value)| (name.to_owned(), value)).into();
             let patch = GuardedPatch::new(&machine.uid);
-            let patch = match &account {
-                Some(account) => patch.set_annotation(read, INTENDED_ACCOUNT, account.as_str()),
-                None => patch.remove_annotation(read, INTENDED_ACCOUNT),
-            };
-            let patch = match &place {
-                Some(place) => patch.set_annotation(read, INTENDED_PLACE, place.as_str()),
-                None => patch.remove_annotation(read, INTENDED_PLACE),
-            };
+            let patch = patch.change_annotations(machine.annotations.as_ref(), &changes);
             write.patch::<MachineFacts>(patch).await
         }
         Action::RecordWait(since) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use machinist_api::Phase;
 use machinist_core::instance::{Listed, Shared};
 use machinist_core::reverted::{Fix, is_reverted};
-use machinist_core::{Answers, Call, Known, MadeIn};
+use machinist_core::{Answers, Call, Known};
 use machinist_instance::{Credential, Error, Place, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::{Eviction, NodeVolumes};
@@ -147,19 +147,15 @@ fn place(
         return PlaceFacts { of_class, ..PlaceFacts::default() };
     }
     let recorded = provider.parse_id(machine.spec.provider_id().unwrap_or_default());
-    let of_token = match token {
-        Token::Ours(token) => token.place.clone(),
-        Token::Free(_) | Token::Exhausted => None,
-    };
-    let intended = of_token.or_else(|| machine.intent().1);
-    // The intended call had no effect, for example because its place does not exist.
-    let knows_all = runtime.process_facts(None).saw_creation_of(machine.created);
-    let knows_no_call = knows_all && answers.made_in == MadeIn::Nowhere;
+    let of_token = token.ours().and_then(|token| token.place.clone());
+    // The intended call may have had no effect, for example because its place does not exist.
+    let knows_no_call = || answers.knows_no_creation(&runtime.process_facts(None), machine.created);
+    let intended = of_token.or_else(|| machine.intent().1).filter(|_| !knows_no_call());
     PlaceFacts {
         of_id: recorded.ours().and_then(|id| provider.place_of(id)),
         recorded: machine.place(),
         called: answers.called_in.clone(),
-        intended: intended.filter(|_| !knows_no_call),
+        intended,
         of_class,
     }
 }

@@ -114,6 +114,14 @@ pub enum Token {
 }
 
 impl Token {
+    /// Returns the existing token of the Machine.
+    pub fn ours(&self) -> Option<&TokenFacts> {
+        match self {
+            Self::Ours(token) => Some(token),
+            Self::Free(_) | Self::Exhausted => None,
+        }
+    }
+
     /// Finds the existing token of a Machine, or else the first free id for the Machine.
     ///
     /// All ids are checked before a free id is returned: an id that was taken when the token was

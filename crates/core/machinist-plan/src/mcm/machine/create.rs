@@ -166,7 +166,8 @@ fn make(s: &Snapshot) -> Plan<Action> {
         // The bootstrap token records the intent otherwise, without a write of its own. A token of
         // Go MCM does not.
         Token::Free(_) | Token::Ours(_) | Token::Exhausted
-            if !token_names_account(s) && s.machine.intent() != intent(s) =>
+            if s.token.ours().is_none_or(|token| token.account.is_none())
+                && s.machine.intent() != intent(s) =>
         {
             let (account, place) = intent(s);
             Plan::act(Action::RecordIntent { account, place }, why("recording where the instance is created"))
@@ -175,14 +176,6 @@ fn make(s: &Snapshot) -> Plan<Action> {
             let ensure = Action::Ensure { adopt_made_since: s.process.adopts_since(s.machine.created) };
             Plan::act(ensure, Why::new(Reason::Calling(Call::ENSURE), Step::Expect("the cloud answers")))
         }
-    }
-}
-
-/// Whether the token records the account of the next call.
-fn token_names_account(s: &Snapshot) -> bool {
-    match &s.token {
-        Token::Ours(token) => token.account.is_some(),
-        Token::Free(_) | Token::Exhausted => false,
     }
 }
 
@@ -201,7 +194,7 @@ fn token_lifetime(s: &Snapshot) -> Duration {
 /// Returns how long an existing token must last. If an earlier call may have created the instance,
 /// the instance may still need the token that it got, so that token is replaced later.
 fn token_must_last(s: &Snapshot) -> Duration {
-    let is_unused = s.answers.made_in == MadeIn::Nowhere && s.process.saw_creation_of(s.machine.created);
+    let is_unused = s.answers.knows_no_creation(&s.process, s.machine.created);
     if is_unused { token_lifetime(s) } else { token_lifetime(s) / 2 }
 }
 
