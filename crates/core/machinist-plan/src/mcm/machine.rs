@@ -47,7 +47,7 @@ pub use self::action::{
 pub use self::snapshot::{Defaults, OtherNode, SecretNeed, Snapshot, creation_failed};
 
 pub(crate) use self::boot::description as boot_problem;
-pub use self::identity::MachineIdentity;
+pub use self::identity::{MachineIdentity, owner};
 pub use self::join::health;
 pub(crate) use self::join::{Judged, health_deadline, join_deadline, judge};
 pub use self::node_condition::{PreservedCondition, UpdateCondition};

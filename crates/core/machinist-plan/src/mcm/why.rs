@@ -327,11 +327,11 @@ pub enum McmReason {
         /// Name of the MachineSet.
         set: String,
     },
-    /// An older Machine records the same instance.
+    /// Another Machine owns the same recorded instance.
     InstanceShared {
         /// The instance.
         instance: String,
-        /// The older Machine.
+        /// The owner.
         machine: String,
     },
     /// Pods run on a Node with the Machine's name, and nothing proves whose Node it is.
@@ -751,10 +751,7 @@ impl fmt::Display for McmReason {
                 write!(f, "its MachineSet {set} cannot be parsed, and may have all its Machines")
             }
             Self::InstanceShared { instance, machine } => {
-                write!(
-                    f,
-                    "instance {instance} has another owner: the older Machine {machine} also records it"
-                )
+                write!(f, "instance {instance} has another owner: Machine {machine} also records it")
             }
             Self::NodeOfUnknownOwner { node, pods, evidence } => {
                 match pods {

@@ -32,7 +32,7 @@ pub use self::adoption::heal_after_adoption;
 pub use self::binding::bound_before_the_cordon;
 pub use self::chosen::scale_by_choice;
 pub use self::drain::{drain, drain_of_a_crowd};
-pub use self::edits::{edited, lost_tokens};
+pub use self::edits::{edited, exchanged_id, lost_tokens};
 pub use self::heal::{heal, heal_many, heal_with_a_pod};
 pub use self::in_place::{update_in_place, update_in_place_by_hand};
 pub use self::initialization::initialized;
@@ -149,6 +149,7 @@ pub const UNDRAWN: &[Scenario] = &[
     patient("preserved", |w| Box::pin(preserved(w))),
     everywhere("recreated", |w| Box::pin(recreated(w))),
     everywhere("edited", |w| Box::pin(edited(w))),
+    everywhere("exchanged-id", |w| Box::pin(exchanged_id(w))),
     patient("lost-tokens", |w| Box::pin(lost_tokens(w))),
     everywhere("in-place", |w| Box::pin(update_in_place(w))),
     everywhere("in-place-by-hand", |w| Box::pin(update_in_place_by_hand(w))),

@@ -325,6 +325,13 @@ impl<'w> User<'w> {
         Ok(())
     }
 
+    /// Writes the provider id of a Machine.
+    pub async fn write_provider_id(self, name: &str, id: &str) -> Outcome {
+        let patch = Patch::Merge(json!({"spec": {"providerID": id}}));
+        self.machines().patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     /// Overwrites the numbers of Machines in the status of all sets and deployments.
     pub async fn overwrite_counts(self) -> Outcome {
         let counts = json!({"replicas": 9, "readyReplicas": 0, "availableReplicas": 0});

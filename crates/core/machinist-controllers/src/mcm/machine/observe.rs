@@ -12,7 +12,7 @@ use machinist_instance::{Credential, Error, Place, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::{Eviction, NodeVolumes};
 use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts, Token};
-use machinist_plan::mcm::machine::{MachineIdentity, OtherNode, PlaceFacts, SecretNeed, Snapshot};
+use machinist_plan::mcm::machine::{MachineIdentity, OtherNode, PlaceFacts, SecretNeed, Snapshot, owner};
 use machinist_plan::mcm::{Reads, TargetSilence, TokenUse};
 use machinist_runtime::{Account, Opened, fingerprint};
 use tokio::time::Instant;
@@ -340,10 +340,10 @@ pub(crate) fn identity(
     let same_instance = is_same_instance(runtime, recorded, text);
     let named = node.and_then(NodeFacts::machine_name).filter(|name| *name != machine.name);
     let claimed_by = named.filter(|name| seen.machines.get(&object_key(&machine.namespace, name)).is_some());
-    let is_older = |other: &MachineFacts| (other.created, &other.uid) < (machine.created, &machine.uid);
     let with_it = recorded.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
-    let mut older =
-        with_it.filter(|(key, other)| key.namespace == machine.namespace && is_older(&other.facts));
+    let of_namespace = with_it.filter(|(key, _)| key.namespace == machine.namespace);
+    let recording = of_namespace.map(|(_, one)| &*one.facts).filter(|one| one.uid != machine.uid);
+    let owner = owner(recording.chain([machine]), node.filter(|_| same_instance));
     let with_id_of_node = text.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
     let mut others = with_id_of_node
         .filter(|(key, other)| key.namespace == machine.namespace && other.facts.uid != machine.uid);
@@ -353,7 +353,7 @@ pub(crate) fn identity(
         node_id_is_read: provider.parse_id(text.unwrap_or_default()).ours().is_some(),
         recorded_by: others.next().map(|(key, _)| key.name.clone()),
         claimed_by: claimed_by.map(str::to_owned),
-        held_by: older.next().map(|(key, _)| key.name.clone()),
+        held_by: owner.filter(|owner| owner.uid != machine.uid).map(|owner| owner.name.clone()),
     }
 }
 

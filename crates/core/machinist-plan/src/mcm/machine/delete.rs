@@ -270,11 +270,15 @@ fn unlabelled_node(s: &Snapshot) -> Option<NodeSync> {
 /// sets the label `force-deletion`.
 fn held(s: &Snapshot, holder: &str, deleting_since: Timestamp) -> Plan<Action> {
     if s.machine.wants_force_deletion() {
-        let because = format!("the older Machine {holder} also records it");
+        let because = format!("Machine {holder} also records it");
         return leave_behind(s, &proof::left_behind(s, &because), deleting_since);
     }
     let reason = McmReason::InstanceShared { instance: s.instance().to_string(), machine: holder.to_owned() };
-    let fix = format!("set label {}=true to leave the instance to Machine {holder}", labels::FORCE_DELETION);
+    let fix = format!(
+        "correct spec.providerID of the Machine that does not own the instance, or set label {}=true to leave it to \
+         Machine {holder}",
+        labels::FORCE_DELETION
+    );
     let why = Why::new(reason, Step::Fix(fix)).since(deleting_since);
     await_person(s, why)
 }

@@ -4,8 +4,8 @@
 //! id has the region, and the Node's id has the zone. So neither equal names nor different ids
 //! prove anything. The required proof depends on the operation:
 //!
-//! - To judge a Machine's health by a Node, it must be the same instance, which no older Machine
-//!   records. Otherwise three facts are enough: the Machine names the Node, no other Machine is
+//! - To judge a Machine's health by a Node, it must be the same instance, which no other Machine
+//!   owns. Otherwise three facts are enough: the Machine names the Node, no other Machine is
 //!   named on the Node, and the Node can belong to this Machine. It can if it is younger than the
 //!   Machine, or has our label and was not being deleted before the Machine existed.
 //! - To drain or delete a Node, it must be the same instance, or have our label, no mark of another
@@ -14,18 +14,22 @@
 //! - To delete the instance without a drain, the Node must be another's: another instance, or
 //!   recorded or named by another Machine. A Node of unknown owner may run on this instance.
 //!
-//! If two Machines record the same instance, the older Machine owns it. The other Machine is a
-//! copy, and its deletion removes nothing of the older one.
+//! If several Machines record the same instance, one of them owns it: the Machine that the mark of
+//! the Node names, otherwise the one that the label of the Node names, otherwise the oldest. The
+//! others are copies, or a user wrote the id of the owner's instance into them. They change no
+//! Node, and their deletion removes nothing of the owner.
 //!
 //! The provider decides which ids denote the same instance and which texts are ids. It is called
 //! once, when facts are collected.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use machinist_api::constants::labels;
 use machinist_instance::{InstanceRef, NodeName, RecordedId};
 use machinist_labels::is_value;
 
+use super::node_sync::NodeSync;
 use super::snapshot::Snapshot;
 use crate::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark};
 use crate::mcm::why::{McmReason, Step, Why};
@@ -47,8 +51,25 @@ pub struct MachineIdentity {
     /// The other Machine that the Node's label names, if that Machine exists. A label with an
     /// unknown name is a leftover.
     pub claimed_by: Option<String>,
-    /// The older Machine that records the same instance, if any. Then this Machine is a copy.
+    /// The other Machine that owns the same recorded instance, if any ([`owner`]).
     pub held_by: Option<String>,
+}
+
+/// Returns the owner of an instance that these Machines record. `node` is the Node of the instance,
+/// if there is one.
+///
+/// Age alone does not show the owner: a user may write the id of a younger Machine's instance into
+/// an older Machine.
+pub fn owner<'m>(
+    recording: impl Iterator<Item = &'m MachineFacts>,
+    node: Option<&NodeFacts>,
+) -> Option<&'m MachineFacts> {
+    let mark = node.and_then(NodeFacts::mark);
+    let label = node.and_then(NodeFacts::machine_name);
+    recording.max_by_key(|one| {
+        let is_marked = mark.as_ref().is_some_and(|mark| mark.machine_uid == one.uid);
+        (is_marked, label == Some(&*one.name), Reverse((one.created, one.uid.as_str())))
+    })
 }
 
 /// The owner of the Node with the expected name.
@@ -82,6 +103,13 @@ impl Snapshot {
             _ if node.mark().as_ref() == Some(&self.mark()) => None,
             _ => claimed_by.as_ref().map(|other| format!("its label names machine {other}")),
         }
+    }
+
+    /// Returns the patch that the Machine's Node needs, if any. A Machine whose instance another
+    /// Machine owns writes no mark and no label: these show who owns the instance.
+    pub(super) fn node_sync(&self, node: &Arc<NodeFacts>) -> Option<NodeSync> {
+        let owns_it = self.identity.held_by.is_none();
+        NodeSync::needed(&self.machine, node, &self.cluster, self.node_marks).filter(|_| owns_it)
     }
 
     /// The mark of this Machine's Node.

@@ -14,7 +14,6 @@ use super::action::Action;
 use super::action::JOINED;
 use super::action::NODE_UNHEALTHY;
 use super::identity::{MachineIdentity, OwnNode, joined_node};
-use super::node_sync::NodeSync;
 use super::snapshot::Defaults;
 use super::snapshot::Snapshot;
 use super::status::OperationWrite;
@@ -59,7 +58,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         );
         return Plan::act(Action::DeleteMachine, why);
     }
-    if node.deleting_since.is_some() && node.has_finalizer {
+    if node.deleting_since.is_some() && node.has_finalizer && s.identity.held_by.is_none() {
         // A user has excluded the Node from management, or our label is left on the Node of another
         // instance. Its deletion does not delete the Machine, and must not hang while the Machine
         // lives.
@@ -74,7 +73,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     }
     let mut actions = Vec::new();
     if !node.is_not_managed()
-        && let Some(sync) = NodeSync::needed(&s.machine, node, &s.cluster, s.node_marks)
+        && let Some(sync) = s.node_sync(node)
     {
         actions.push(Action::SyncNode(Box::new(sync)));
     }

@@ -22,15 +22,17 @@ pub(super) fn attend(s: &Snapshot, node: &Arc<NodeFacts>, mut plan: Plan<Action>
     let Some(period) = s.defaults.orphan_period.filter(|_| node.is_not_managed()) else { return plan };
     let is_own = |cluster: &str, namespace: &str| (cluster, namespace) == (&s.cluster, &s.machine.namespace);
     let is_of_another = node.mark().is_some_and(|mark| !is_own(&mark.cluster, &mark.namespace));
-    if node.deleting_since.is_some() || (is_of_another && !s.identity.same_instance) {
+    if node.deleting_since.is_some()
+        || (is_of_another && !s.identity.same_instance)
+        || s.identity.held_by.is_some()
+    {
         return plan;
     }
     let end = plus(s.node_seen.not_managed.unwrap_or(s.now), period);
     if !is_past(s.now, end) {
         return plan.no_later_than(just_past(end));
     }
-    let needed = NodeSync::needed(&s.machine, node, &s.cluster, s.node_marks);
-    let mut sync = needed.unwrap_or_else(|| NodeSync::empty(node));
+    let mut sync = s.node_sync(node).unwrap_or_else(|| NodeSync::empty(node));
     sync.annotations.insert(annotations::NOT_MANAGED_BY_MCM.to_owned(), None);
     plan.actions.push(Action::SyncNode(Box::new(sync)));
     plan

@@ -20,8 +20,8 @@ use super::*;
 use crate::facts::Version;
 use crate::mcm::drain::{self, Eviction, EvictionAnswer, NodeVolumes};
 use crate::mcm::facts::{
-    BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, StatusFacts, Token, TokenFacts,
-    token_id,
+    BudgetFacts, ClassFacts, MachineFacts, NODE_MARK, NodeFacts, PodFacts, SecretFacts, StatusFacts, Token,
+    TokenFacts, token_id,
 };
 use crate::mcm::reads::{NodeRead, NodeSeen, PodList, Reads};
 use crate::mcm::server_freeze::Frozen;
@@ -1815,6 +1815,44 @@ fn a_leftover_label_does_not_hide_the_machines_own_node() {
         why   up to date; since 2027-01-15T07:59:30Z
         wait  for a change
     "#]]);
+}
+
+/// Several Machines record one instance, and `old` is the oldest.
+#[test]
+fn the_mark_of_the_node_counts_more_than_label_and_age() {
+    let machine = |name: &str, created: i64| {
+        let mut value = world().running().machine;
+        value["metadata"]["name"] = name.into();
+        value["metadata"]["uid"] = format!("uid-{name}").into();
+        value["metadata"]["creationTimestamp"] = at(created).to_string().into();
+        MachineFacts::parse(&parse::<Machine>(&value))
+    };
+    let machines = [machine("young", -10), machine("old", -30), machine("between", -20)];
+    let node = |label: &str, marked: &str| {
+        let value = json!({"metadata": {
+            "name": "m", "uid": "uid-n",
+            "labels": {"node.gardener.cloud/machine-name": label},
+            "annotations": {NODE_MARK: format!("c/ns/{marked}")},
+        }});
+        NodeFacts::parse(&parse(&value))
+    };
+    for (node, expected) in [
+        (None, "old"),
+        (Some(node("gone", "uid-gone")), "old"),
+        (Some(node("between", "uid-gone")), "between"),
+        (Some(node("between", "uid-young")), "young"),
+    ] {
+        let owner = owner(machines.iter(), node.as_ref()).expect("a Machine");
+        assert_eq!(owner.name, expected, "{node:?}");
+    }
+}
+
+#[test]
+fn a_machine_that_does_not_own_its_instance_writes_no_mark() {
+    let label = json!({"node.gardener.cloud/machine-name": "gone"});
+    let world = world().running().node_field("/metadata/labels", label);
+    let plan = world.provider(|identity| identity.held_by = Some("owner".to_owned())).plan();
+    assert!(!plan.actions.iter().any(|action| matches!(action, Action::SyncNode(_))), "{plan}");
 }
 
 /// Returns the actions on the Node of a Machine that is being deleted and no longer has an

@@ -266,16 +266,16 @@ fn pods_on_a_node_of_unknown_owner_hold_the_deletion() {
 }
 
 #[test]
-fn a_copy_of_an_older_machine_deletes_nothing() {
+fn a_machine_that_does_not_own_its_instance_deletes_nothing() {
     let copy = || {
         let label = json!({"node.gardener.cloud/machine-name": "original"});
         let world = world().draining().node_field("/metadata/labels", label);
         world.provider(|identity| identity.held_by = Some("original".to_owned()))
     };
     copy().check(expect![[r#"
-        do    status: Delete Failed "Deletion is blocked: instance sim:///i-1 has another owner: the older Machine original also records it. Initiate node drain"
-        do    warning FailedDelete: Deletion is blocked: instance sim:///i-1 has another owner: the older Machine original also records it. Initiate node drain
-        why   instance sim:///i-1 has another owner: the older Machine original also records it; since 2027-01-15T07:59:50Z; next: set label force-deletion=true to leave the instance to Machine original
+        do    status: Delete Failed "Deletion is blocked: instance sim:///i-1 has another owner: Machine original also records it. Initiate node drain"
+        do    warning FailedDelete: Deletion is blocked: instance sim:///i-1 has another owner: Machine original also records it. Initiate node drain
+        why   instance sim:///i-1 has another owner: Machine original also records it; since 2027-01-15T07:59:50Z; next: correct spec.providerID of the Machine that does not own the instance, or set label force-deletion=true to leave it to Machine original
         wait  for a change
     "#]]);
     let forced = copy().force_deletion().plan();
