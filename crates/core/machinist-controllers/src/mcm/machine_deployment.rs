@@ -435,6 +435,12 @@ async fn add_hash(runtime: &Arc<Runtime>, s: &Snapshot, step: &HashStep, hash: &
             relabel(runtime, s, &step).await
         }
         HashStep::Selector(set) => {
+            let decides = Key::Set(object_key(&set.namespace, &set.name));
+            if runtime.lock().is_charged(&decides) {
+                // A POST without an answer may still create a Machine without the label, which the
+                // set would lose.
+                return Err(Stop::NotNow("a write of the MachineSet has no answer yet"));
+            }
             let selector = set.spec.selector.clone().unwrap_or_default();
             let mut all = selector.match_labels.unwrap_or_default();
             all.insert(KEY.to_owned(), hash.to_owned());

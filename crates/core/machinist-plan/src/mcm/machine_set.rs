@@ -301,11 +301,11 @@ fn sync(s: &Snapshot) -> Vec<Action> {
 
 fn why(s: &Snapshot) -> Why {
     let desired = s.set.replicas();
-    let count = |test: fn(&MachineFacts) -> bool| {
+    let count = |test: &dyn Fn(&MachineFacts) -> bool| {
         u32::try_from(s.machines.iter().filter(|machine| test(machine)).count()).unwrap_or(u32::MAX)
     };
-    let available = count(|machine| is_live(machine) && machine.status.phase.is_available());
-    let live = count(is_live).saturating_add(number(s.unreadable.len()));
+    let available = count(&|machine| is_live(machine) && machine.status.phase.is_available());
+    let live = count(&is_live).saturating_add(number(s.unreadable.len()));
     if let Some(frozen) = freeze::why(s) {
         return frozen;
     }
@@ -359,7 +359,7 @@ fn why(s: &Snapshot) -> Why {
     }
     let leaving = s.machines.iter().filter(|machine| !is_live(machine));
     let left = u32::try_from(leaving.clone().count()).unwrap_or(u32::MAX);
-    let surplus = count(|machine| is_live(machine) && !machine.is_updated_in_place()).saturating_sub(desired);
+    let surplus = count(&|machine| is_live(machine) && !replicas::moves(s, machine)).saturating_sub(desired);
     if 0 < left || 0 < surplus {
         let first = leaving.map(|machine| machine.name.clone()).next();
         return Why::new(
@@ -367,7 +367,7 @@ fn why(s: &Snapshot) -> Why {
             Step::Expect("the Machines are drained and deleted"),
         );
     }
-    let kept = s.machines.iter().find(|machine| is_live(machine) && machine.is_updated_in_place());
+    let kept = s.machines.iter().find(|machine| is_live(machine) && replicas::moves(s, machine));
     kept.filter(|_| desired < live)
         .map_or_else(Why::settled, |machine| crate::mcm::why::why_updated_in_place(machine))
 }

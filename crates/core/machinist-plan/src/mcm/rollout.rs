@@ -259,9 +259,6 @@ impl<'s> Sets<'s> {
     fn why_emptied(&self, new: Option<usize>) -> Why {
         let old = || self.sets.iter().enumerate().filter(|(index, _)| Some(*index) != new);
         let machines = || old().flat_map(|(_, owned)| &owned.machines);
-        if let Some(machine) = machines().find(|machine| is_live(machine) && machine.is_updated_in_place()) {
-            return crate::mcm::why::why_updated_in_place(machine);
-        }
         let unreadable = total(old().map(|(_, owned)| owned.unreadable));
         let first = machines().next().map(|machine| machine.name.clone());
         let next = match &first {

@@ -5,10 +5,11 @@
 //! Machine counts as one of the set's Machines until it expires, so no replacement is created. If
 //! the set has too many Machines, preserved ones are deleted last.
 //!
-//! A Machine whose instance was updated in place is never deleted here, because its new set will
-//! own it. The Machine counts when the set looks for missing Machines, and not when it looks for
-//! surplus Machines. The same applies to a Machine that cannot be parsed, because its instance may
-//! run.
+//! A Machine whose instance was updated in place is not deleted here, because its new set will own
+//! it. The Machine counts when the set looks for missing Machines, and not when it looks for surplus
+//! Machines. The same applies to a Machine that cannot be parsed, because its instance may run. If
+//! the strategy is Recreate now, the updated Machine is deleted like any other of an old template:
+//! the new set may not exist before all old Machines are gone.
 //!
 //! A surplus Machine that is available stays while the deployment would have too few available
 //! Machines without it: a user may have scaled the deployment up since it lowered this set.
@@ -34,6 +35,7 @@ use super::snapshot::Snapshot;
 use crate::mcm::deletion_order::{is_marked, place};
 use crate::mcm::facts::{MachineFacts, MachineSetFacts};
 use crate::mcm::live::{is_available, is_live, number};
+use crate::mcm::machine_deployment::is_same_template;
 use crate::mcm::rollout::Bounds;
 use machinist_core::just_past;
 
@@ -86,7 +88,7 @@ pub(super) fn without_room(s: &Snapshot) -> Option<Bounds> {
 /// Returns the Machines that the set has to delete.
 pub(super) fn victims(s: &Snapshot) -> Vec<&Arc<MachineFacts>> {
     let live = s.machines.iter().filter(|machine| is_live(machine));
-    let mut candidates: Vec<_> = live.filter(|machine| !machine.is_updated_in_place()).collect();
+    let mut candidates: Vec<_> = live.filter(|machine| !moves(s, machine)).collect();
     if 0 < missing(s) {
         candidates.retain(|machine| is_given_up(s, machine));
         return candidates;
@@ -96,6 +98,14 @@ pub(super) fn victims(s: &Snapshot) -> Vec<&Arc<MachineFacts>> {
     let chosen = shrink(s, candidates, surplus);
     let Some(bounds) = s.bounds() else { return chosen };
     affordable(s, chosen, bounds)
+}
+
+/// Whether a Machine was updated in place and is about to move to its new set.
+pub(super) fn moves(s: &Snapshot, machine: &MachineFacts) -> bool {
+    let deployment = s.deployment.as_ref().filter(|deployment| deployment.recreates());
+    let is_old = deployment
+        .is_some_and(|deployment| !is_same_template(&deployment.spec.template, &s.set.spec.template));
+    machine.is_updated_in_place() && !is_old
 }
 
 /// Leaves out the available Machines without which the deployment would have too few. The choice of
@@ -117,7 +127,7 @@ fn affordable<'s>(
 /// Returns what keeps surplus Machines: the deployment has too few available ones without them.
 pub(super) fn kept_available(s: &Snapshot) -> Option<Bounds> {
     let live = s.machines.iter().filter(|machine| is_live(machine));
-    let surplus = live.filter(|machine| !machine.is_updated_in_place()).count();
+    let surplus = live.filter(|machine| !moves(s, machine)).count();
     let bounds = s.bounds().filter(|bounds| bounds.available <= bounds.fewest)?;
     let is_short = wanted(s) < surplus && s.larger_size().is_none() && victims(s).is_empty();
     is_short.then_some(bounds)

@@ -704,6 +704,22 @@ fn t_75_a_machine_updated_in_place_is_not_deleted_as_surplus() {
     "#]]);
 }
 
+/// The set of the Machine's new template may not exist before all old Machines are gone.
+#[test]
+fn recreate_deletes_a_machine_that_was_updated_in_place() {
+    let world = |strategy: &str| {
+        let old = world(0).machine_with("moved", "Running", updated);
+        of_deployment(old, 3, json!({"type": strategy}))
+    };
+    assert_eq!(world("InPlaceUpdate").actions(), [""; 0]);
+    assert_eq!(world("Recreate").actions(), ["machine moved: delete"]);
+    let template = world("Recreate").snapshot().set.spec.template.clone();
+    let mut same = world("Recreate");
+    let deployment = same.deployment.as_mut().expect("a deployment");
+    deployment["spec"]["template"] = serde_json::to_value(template).expect("a template");
+    assert_eq!(same.actions(), [""; 0], "the Machine has moved already");
+}
+
 #[test]
 fn the_autoscalers_choice_spares_a_machine_updated_in_place() {
     let chosen = |m: &mut Value| {

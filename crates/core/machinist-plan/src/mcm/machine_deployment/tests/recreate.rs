@@ -95,10 +95,6 @@ fn the_reason_names_what_a_user_must_do() {
     let why = plan(&unreadable).why.to_string();
     assert!(why.contains("waiting for 2 machines to be deleted"), "{why}");
     assert!(why.contains("correct the Machines that cannot be parsed"), "{why}");
-    let mut updated = recreate(3).set_with("o", "b", 0, &[RUNNING], without_surge);
-    updated.sets[0].1[0]["metadata"]["labels"]["node.machine.sapcloud.io/update-result"] =
-        "successful".into();
-    assert!(updated.reason().contains("in place"), "{}", updated.reason());
 }
 
 #[test]
