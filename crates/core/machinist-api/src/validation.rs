@@ -65,6 +65,13 @@ pub fn machine_name_error(name: &str) -> Option<FieldError> {
     })
 }
 
+/// Validates the durations of a Machine.
+pub fn machine_duration_error(spec: &MachineSpec) -> Option<FieldError> {
+    let mut found = Findings::default();
+    check_durations(&mut found, "spec", spec);
+    found.errors.into_iter().next()
+}
+
 /// Validates a MachineSet.
 pub fn validate_machine_set(set: &MachineSet) -> Vec<FieldError> {
     let mut found = Findings::default();
@@ -127,6 +134,10 @@ impl Findings {
 fn check_spec(found: &mut Findings, path: &str, spec: &MachineSpec) {
     found.require(&format!("{path}.class.kind"), "MachineClass", spec.class.kind());
     found.require(&format!("{path}.class.name"), "the name of a MachineClass", spec.class.name());
+    check_durations(found, path, spec);
+}
+
+fn check_durations(found: &mut Findings, path: &str, spec: &MachineSpec) {
     let configuration = &spec.configuration;
     for (name, duration) in [
         ("drainTimeout", &configuration.drain_timeout),

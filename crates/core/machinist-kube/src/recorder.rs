@@ -1,13 +1,14 @@
 //! Records Kubernetes Events, which `kubectl describe` shows.
 //!
 //! [`Recorder::record`] is immediate and never fails; a task sends the Events in the background.
-//! The same reason on the same object is one Event with a growing count. The task sends this Event
-//! again at growing intervals, so that a loop cannot flood the API server. If there are too many
-//! Events, the recorder drops new ones. So no logic may depend on an Event. Events contain no
-//! secrets.
+//! The same message with the same reason on the same object is one Event with a growing count. Of ten
+//! messages with one reason on one object, each has its own Event; further ones share one, as in
+//! client-go. The task sends an Event again at growing intervals, so that a loop cannot flood the
+//! API server. If there are too many Events, the recorder drops new ones. So no logic may depend on
+//! an Event. Events contain no secrets.
 //!
-//! The name of an Event contains a hash of the object's UID, the reason and the second of the first
-//! occurrence. So the API server answers a repeated POST with `AlreadyExists` and stores no second
+//! The name of an Event contains a hash of the object's UID, the reason, the first message and the
+//! second of the first occurrence. So the API server answers a repeated POST with `AlreadyExists` and stores no second
 //! Event.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,12 @@ const MAX_SERIES: usize = 8192;
 
 /// A series without an occurrence for this long ends. The next occurrence starts a new Event.
 const SERIES_ENDS_AFTER: Duration = Duration::from_secs(600);
+
+/// Maximum number of messages with one reason on one object that have Events of their own, as in
+/// client-go.
+const MAX_MESSAGES: usize = 10;
+/// Begin of the message of the Event that further messages share, as in client-go.
+const COMBINED: &str = "(combined from similar events): ";
 
 /// The first repetition is sent after this time. The time doubles with each further repetition.
 const FIRST_REPEAT: Duration = Duration::from_secs(10);
@@ -121,8 +128,8 @@ struct State {
     metrics: RecorderMetrics,
 }
 
-/// UID of the object, and reason of the Event.
-type SeriesKey = (String, String);
+/// UID of the object, reason of the Event, and hash of the message; 0 for further messages.
+type SeriesKey = (String, String, u64);
 
 /// A series outlives its Events by minutes, so it holds only what an Event is made from: an
 /// [`Event`] takes more than a kilobyte.
@@ -185,10 +192,19 @@ impl Recorder {
         reason: &str,
         message: &str,
     ) {
-        let key = (object.uid.clone().unwrap_or_default(), reason.to_owned());
+        let mut key =
+            (object.uid.clone().unwrap_or_default(), reason.to_owned(), hash_of_parts(&[message]).max(1));
         let (now, wall) = (Instant::now(), self.shared.clock.now());
         let mut state = self.lock();
         state.metrics.recorded += 1;
+        let combined;
+        let message = if state.has_room_for(&key) {
+            message
+        } else {
+            key.2 = 0;
+            combined = format!("{COMBINED}{message}");
+            &combined
+        };
         let goes_on =
             state.series.get(&key).is_some_and(|series| now < series.last_recorded + SERIES_ENDS_AFTER);
         let is_full = MAX_SERIES <= state.series.len() && !state.series.contains_key(&key);
@@ -279,11 +295,11 @@ impl Shared {
         object: &ObjectReference,
         kind: EventType,
         reason: &str,
-        message: &str,
+        (message, text): (u64, &str),
         first_seen: Timestamp,
     ) -> Event {
         let uid = object.uid.as_deref().unwrap_or_default();
-        let hash = hash_of_parts(&[uid, reason, &first_seen.as_second().to_string()]);
+        let hash = hash_of_parts(&[uid, reason, &message.to_string(), &first_seen.as_second().to_string()]);
         let hash = format!(".{hash:016x}");
         let object_name = object.name.as_deref().unwrap_or_default();
         let name = format!("{}{hash}", shortened(object_name, MAX_NAME_BYTES - hash.len()));
@@ -295,7 +311,7 @@ impl Shared {
             involved_object: object.clone(),
             type_: Some(kind.as_str().to_owned()),
             reason: Some(reason.to_owned()),
-            message: Some(message.to_owned()),
+            message: Some(text.to_owned()),
             reporting_instance: Some(self.instance.clone()),
             ..Event::default()
         }
@@ -321,8 +337,9 @@ impl Series {
     }
 
     /// The Event with its current times and count.
-    fn current(&self, shared: &Shared, reason: &str) -> Event {
-        let event = shared.event(&self.object, self.kind, reason, &self.message, self.first_seen);
+    fn current(&self, shared: &Shared, reason: &str, message: u64) -> Event {
+        let text = (message, &*self.message);
+        let event = shared.event(&self.object, self.kind, reason, text, self.first_seen);
         let component = self.component.unwrap_or(&shared.component).to_owned();
         Event {
             first_timestamp: Some(Time(self.first_seen)),
@@ -336,6 +353,14 @@ impl Series {
 }
 
 impl State {
+    /// Whether the message of the key may have an Event of its own.
+    fn has_room_for(&self, key: &SeriesKey) -> bool {
+        let first = (key.0.clone(), key.1.clone(), 1);
+        let similar =
+            self.series.range(first..).take_while(|(other, _)| (&other.0, &other.1) == (&key.0, &key.1));
+        self.series.contains_key(key) || similar.count() < MAX_MESSAGES
+    }
+
     fn begin(&mut self, key: SeriesKey, series: Series) {
         let due = series.due;
         if let Some(ended) = self.series.insert(key.clone(), series) {
@@ -372,7 +397,7 @@ impl State {
             series.repeat_after = (series.repeat_after * 2).min(SLOWEST_REPEAT);
             // Counts as sent from now on: a failed Event does not justify a queue of its own.
             series.sent_count = series.count;
-            (occurrence, series.current(shared, &key.1))
+            (occurrence, series.current(shared, &key.1, key.2))
         });
         self.reschedule(key, ends_at.max(now + FIRST_REPEAT));
         sent

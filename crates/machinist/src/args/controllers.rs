@@ -145,9 +145,10 @@ pub(crate) struct MachineDefaultArgs {
     #[arg(long, value_name = "N", default_value = "360", value_parser = value::count, help_heading = MACHINES)]
     pub machine_max_evict_retries: u32,
     /// Node conditions that make a Node unhealthy unless their status is False, separated by commas
-    #[arg(long, value_name = "TYPES", value_delimiter = ',',
+    // The last value of a repeated flag counts, so this is one list and not a flag that adds up.
+    #[arg(long, value_name = "TYPES", value_parser = value::list,
           default_value = "KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable", help_heading = MACHINES)]
-    pub node_conditions: Vec<String>,
+    pub node_conditions: std::vec::Vec<String>,
     /// Extra groups of bootstrap tokens, separated by commas [default: none]
     #[arg(long, value_name = "GROUPS", default_value = "", hide_default_value = true, help_heading = MACHINES)]
     pub bootstrap_token_auth_extra_groups: String,

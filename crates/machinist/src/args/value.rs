@@ -69,6 +69,12 @@ fn go_number(text: &str) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
+/// Parses a list of texts that are separated by commas.
+#[expect(clippy::unnecessary_wraps, reason = "the interface of a parser")]
+pub(crate) fn list(text: &str) -> Result<Vec<String>, String> {
+    Ok(text.split(',').map(|part| part.trim().to_owned()).collect())
+}
+
 /// Parses a number from 0. As in Go, the largest one has 31 bits.
 pub(crate) fn count(text: &str) -> Result<u32, String> {
     let number = go_number(text).filter(|number| (0..=i64::from(i32::MAX)).contains(number));

@@ -59,14 +59,16 @@ impl Kind<Mcm> for Sets {
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let Some(set) = world.seen.sets.get(id) else { return Observed::Gone };
         let machines = machines_owned_by(&world.seen, &set.uid);
-        // The begin and the end of a freeze depend on the deployment, and so do the creations and
-        // deletions of a set without its size (`limits`). For all other rules a new version of it
-        // changes nothing.
+        // The begin and the end of a freeze depend on the deployment, the deletions of Recreate do,
+        // and so do the creations and deletions of a set without its size (`limits`). For all other
+        // rules a new version of it changes nothing.
         let margins = runtime.tools.safety_margins;
         let deployment = deployment_of(world, &set.facts).filter(|deployment| {
             let bound = bound(&set.facts, Some(&deployment.facts), margins);
             let bound = bound.and_then(|bound| usize::try_from(bound).ok());
-            set.facts.freeze().is_frozen() || bound.is_some_and(|bound| bound <= machines.len())
+            set.facts.freeze().is_frozen()
+                || deployment.facts.recreates()
+                || bound.is_some_and(|bound| bound <= machines.len())
         });
         let differs = differs_from_its_size(&world.seen, &set.facts);
         let (now, owner) = (runtime.now(), deployment_of(world, &set.facts).filter(|_| differs));

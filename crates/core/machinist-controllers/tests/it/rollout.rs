@@ -64,6 +64,25 @@ async fn all_old_machines_are_gone_before_a_new_one_exists() {
     assert_eq!(world.cloud.ledger().ever().len(), 6);
 }
 
+/// The update ended when the user chose Recreate and another template. The set that the Machine
+/// would move to does not exist before all old Machines are gone.
+#[tokio::test(start_paused = true)]
+async fn recreate_does_not_wait_for_a_machine_updated_in_place() {
+    let world = World::new().await;
+    let _processes = world.start();
+    world.apply(2).await;
+    world.until_running(2).await;
+    let name = world.machines().await.remove(0).metadata.name.unwrap_or_default();
+    let label = json!({"node.machine.sapcloud.io/update-result": "successful"});
+    let patch = Patch::Merge(json!({"metadata": {"labels": label}}));
+    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
+    machines.patch(&name, &PatchParams::default(), &patch).await.expect("patched");
+    let mut spec = painted("blue");
+    spec["strategy"] = json!({"type": "Recreate", "rollingUpdate": null});
+    edit(&world, spec).await;
+    until_all_are(&world, "blue", 2).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rollback_returns_to_the_former_template() {
     let world = World::new().await;

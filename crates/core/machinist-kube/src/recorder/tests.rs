@@ -105,7 +105,7 @@ async fn the_name_of_an_event_is_the_same_in_every_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_produces_one_event_and_few_requests() {
+async fn a_loop_produces_few_events_and_few_requests() {
     let server = FakeServer::new();
     let recording = Recording::start(&server);
     for n in 1..=6_000 {
@@ -114,7 +114,26 @@ async fn a_loop_produces_one_event_and_few_requests() {
     }
     assert!((4..=8).contains(&patches(&server)), "{}", patches(&server));
     sleep(SLOWEST_REPEAT).await;
-    assert_eq!(events(&server), ["FailedDrain x6000 attempt 6000"]);
+    let told = events(&server);
+    assert_eq!(told.len(), 11, "{told:?}");
+    let combined = "FailedDrain x5990 (combined from similar events): attempt 6000".to_owned();
+    assert!(told.contains(&combined), "{told:?}");
+}
+
+/// A set says for each Machine that it was created.
+#[tokio::test(start_paused = true)]
+async fn messages_about_different_things_are_events_of_their_own() {
+    let server = FakeServer::new();
+    let recording = Recording::start(&server);
+    for name in ["a", "b", "a", "c"] {
+        recording.warn("u1", "SuccessfulCreate", &format!("Created Machine {name}"));
+        sleep(Duration::from_secs(1)).await;
+    }
+    sleep(FIRST_REPEAT).await;
+    let mut told = events(&server);
+    told.sort();
+    let created = |name: &str, count: u32| format!("SuccessfulCreate x{count} Created Machine {name}");
+    assert_eq!(told, [created("b", 1), created("c", 1), created("a", 2)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,38 +166,38 @@ async fn an_event_with_a_lost_answer_is_not_created_twice() {
     let server = FakeServer::new();
     let recording = Recording::start(&server);
     server.hook(|_| Verdict::ServeThenAnswer(504));
-    recording.warn("u1", "A", "first");
+    recording.warn("u1", "A", "again");
     sleep(Duration::from_secs(1)).await;
     server.hook(|_| Verdict::Pass);
-    recording.warn("u1", "A", "second");
+    recording.warn("u1", "A", "again");
     sleep(FIRST_REPEAT + Duration::from_secs(1)).await;
-    assert_eq!(events(&server), ["A x2 second"]);
+    assert_eq!(events(&server), ["A x2 again"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_within_a_second_continues_the_event() {
     let server = FakeServer::new();
     let first = Recording::start(&server);
-    first.warn("u1", "A", "before the restart");
+    first.warn("u1", "A", "in both lives");
     sleep(Duration::from_millis(100)).await;
     drop(first);
     let second = Recording::start(&server);
-    second.warn("u1", "A", "after the restart");
+    second.warn("u1", "A", "in both lives");
     sleep(Duration::from_millis(100)).await;
-    assert_eq!(events(&server), ["A x1 after the restart"]);
+    assert_eq!(events(&server), ["A x1 in both lives"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_the_server_deleted_is_recreated() {
     let server = FakeServer::new();
     let recording = Recording::start(&server);
-    recording.warn("u1", "A", "first");
+    recording.warn("u1", "A", "again");
     sleep(Duration::from_secs(1)).await;
     let name = server.objects()[0]["metadata"]["name"].as_str().expect("a name").to_owned();
     server.delete(&format!("/api/v1/namespaces/ns/events/{name}"));
-    recording.warn("u1", "A", "second");
+    recording.warn("u1", "A", "again");
     sleep(FIRST_REPEAT).await;
-    assert_eq!(events(&server), ["A x2 second"]);
+    assert_eq!(events(&server), ["A x2 again"]);
 }
 
 #[tokio::test(start_paused = true)]

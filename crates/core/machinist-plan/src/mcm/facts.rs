@@ -20,7 +20,7 @@ pub use machine::{
 };
 pub use machine_deployment::MachineDeploymentFacts;
 pub use machine_set::{MachineSetFacts, NodeMarks, PROTECTED_FROM_AUTOSCALER};
-pub use node::{NODE_MARK, NodeFacts, NodeMark};
+pub use node::{JOINED_AS, NODE_MARK, NodeFacts, NodeMark};
 pub use pod::{BudgetFacts, PodFacts};
 pub use quantity::is_same_quantity;
 pub use token::{

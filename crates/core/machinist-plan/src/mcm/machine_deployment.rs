@@ -32,6 +32,7 @@ use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, Machi
 
 pub use self::hash_sync::HashStep;
 pub use self::in_place::Relabel;
+pub(super) use self::in_place::shows_stage;
 pub use self::preserve::about_to_preserve;
 pub use self::rollback::Rollback;
 pub use self::sizing::{Limits, limits};

@@ -567,6 +567,8 @@ pub(crate) fn sick_node(machine: &MachineFacts, read_at: Timestamp) -> (String, 
         recorded_by: None,
         claimed_by: None,
         held_by: None,
+        shared_with: None,
+        joined_as: None,
     };
     let node = Known::Present(Arc::new(NodeFacts::parse(&node)));
     (machine.uid.clone(), NodeOf { node, others: Vec::new(), identity, reads })

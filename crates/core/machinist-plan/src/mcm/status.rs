@@ -321,9 +321,11 @@ fn progressing(
         || old(status) < old(current)
         || current.ready_replicas < status.ready_replicas
         || current.available_replicas < status.available_replicas;
-    // A Machine that fails later does not reset a complete rollout.
+    // A Machine that fails later does not reset a complete rollout, and neither does another number
+    // of replicas.
     let was_complete = reason == Some(reasons::NEW_MACHINE_SET_AVAILABLE);
-    let goes_on = is_new_spec || (has_moved && !was_complete);
+    let stays_complete = was_complete && old(status) == 0;
+    let goes_on = (is_new_spec && !stays_complete) || (has_moved && !was_complete);
     if reason == Some(reasons::DEPLOYMENT_PAUSED) {
         let message = "Deployment is resumed".to_owned();
         return say(ConditionStatus::Unknown, reasons::DEPLOYMENT_RESUMED, message);

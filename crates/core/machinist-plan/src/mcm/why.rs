@@ -124,6 +124,15 @@ pub enum McmReason {
         /// Format of this provider's ids.
         expected: String,
     },
+    /// The Machine records another id than when its Node joined.
+    ProviderIdOverwritten {
+        /// The recorded id.
+        id: String,
+        /// The id that was recorded when the Node joined.
+        joined_as: String,
+        /// The Node with the mark of the Machine.
+        node: String,
+    },
     /// The Machine's recorded id cannot be parsed.
     ProviderIdMalformed {
         /// The recorded text.
@@ -611,6 +620,9 @@ impl fmt::Display for McmReason {
             }
             Self::ProviderIdNotOurs { id, expected } => {
                 write!(f, "spec.providerID belongs to another provider: expected {expected}, got {id:?}")
+            }
+            Self::ProviderIdOverwritten { id, joined_as, node } => {
+                write!(f, "spec.providerID is {id}, and was {joined_as} when Node {node} joined")
             }
             Self::ProviderIdMalformed { id, expected } => {
                 write!(f, "spec.providerID is malformed: expected {expected}, got {id:?}")

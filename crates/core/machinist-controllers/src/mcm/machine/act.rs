@@ -12,7 +12,7 @@ use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::facts::{ACCOUNT, EARLIER_CALLS_SINCE, INTENDED_ACCOUNT, INTENDED_PLACE, PLACE};
 use machinist_plan::mcm::facts::{
-    AttachmentFacts, DELETION_HELD, MachineFacts, NODE_MARK, NodeFacts, Token, TokenFacts,
+    AttachmentFacts, DELETION_HELD, JOINED_AS, MachineFacts, NODE_MARK, NodeFacts, Token, TokenFacts,
 };
 use machinist_plan::mcm::machine::{Action, OperationWrite, Severity, Snapshot};
 use machinist_runtime::Stop;
@@ -186,6 +186,8 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
                 namespace::know(runtime).await?;
                 let uid = runtime.lock().seen.memory.namespace_uid.clone().flatten();
                 sync.annotations.extend(uid.map(|uid| (NAMESPACE_TAG.to_owned(), Some(uid))));
+                let id = machine.spec.provider_id().map(str::to_owned);
+                sync.annotations.extend(id.map(|id| (JOINED_AS.to_owned(), Some(id))));
             }
             let key = ObjectKey::cluster_scoped(&sync.node.name);
             Write { key, ..write }.patch::<NodeFacts>(node::patch(&sync)).await

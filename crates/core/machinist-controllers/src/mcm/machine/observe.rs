@@ -11,7 +11,9 @@ use machinist_core::{Answers, Call, Known};
 use machinist_instance::{Credential, Error, Place, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::{Eviction, NodeVolumes};
-use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts, Token};
+use machinist_plan::mcm::facts::{
+    ClassFacts, JOINED_AS, MachineFacts, NodeFacts, NodeMarks, PodFacts, Token,
+};
 use machinist_plan::mcm::machine::{MachineIdentity, OtherNode, PlaceFacts, SecretNeed, Snapshot, owner};
 use machinist_plan::mcm::{Reads, TargetSilence, TokenUse};
 use machinist_runtime::{Account, Opened, fingerprint};
@@ -97,7 +99,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         frozen: frozen_by_server(runtime, world),
         defaults: options.defaults.clone(),
         target: options.target,
-        node_marks: seen.set_of(&machine).map(|set| set.facts.node_marks(seen.is_alone(&set.facts))),
+        node_marks: node_marks(seen, &machine),
         class: Known::from_store(class.cloned()),
         class_error,
         secrets: made_from.as_ref().map(|made_from| made_from.needs(runtime)).unwrap_or_default(),
@@ -328,6 +330,15 @@ fn class_error(runtime: &Runtime, class: &ClassFacts) -> Option<String> {
     ours.validate(&class.provider_spec).err().map(|error| error.message)
 }
 
+/// Returns what the set of a Machine asks for its Node. Nobody asks for a Machine without a set: what
+/// a rollout left on its Node is removed.
+fn node_marks(seen: &Seen, machine: &MachineFacts) -> Option<NodeMarks> {
+    if machine.owner.is_none() {
+        return Some(NodeMarks { is_protected: Some(false), ..NodeMarks::default() });
+    }
+    seen.set_of(machine).map(|set| set.facts.node_marks(seen.is_alone(&set.facts)))
+}
+
 /// Compares the provider ids of a Machine and its Node, and finds other Machines with the same id.
 pub(crate) fn identity(
     runtime: &Runtime,
@@ -340,10 +351,9 @@ pub(crate) fn identity(
     let same_instance = is_same_instance(runtime, recorded, text);
     let named = node.and_then(NodeFacts::machine_name).filter(|name| *name != machine.name);
     let claimed_by = named.filter(|name| seen.machines.get(&object_key(&machine.namespace, name)).is_some());
-    let with_it = recorded.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
-    let of_namespace = with_it.filter(|(key, _)| key.namespace == machine.namespace);
-    let recording = of_namespace.map(|(_, one)| &*one.facts).filter(|one| one.uid != machine.uid);
-    let owner = owner(recording.chain([machine]), node.filter(|_| same_instance));
+    let (held_by, shared_with) = sharing(runtime, seen, machine);
+    let joined_as = node.and_then(|node| node.annotation(JOINED_AS));
+    let joined_as = joined_as.filter(|id| !is_same_instance(runtime, recorded, Some(id)));
     let with_id_of_node = text.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
     let mut others = with_id_of_node
         .filter(|(key, other)| key.namespace == machine.namespace && other.facts.uid != machine.uid);
@@ -353,7 +363,25 @@ pub(crate) fn identity(
         node_id_is_read: provider.parse_id(text.unwrap_or_default()).ours().is_some(),
         recorded_by: others.next().map(|(key, _)| key.name.clone()),
         claimed_by: claimed_by.map(str::to_owned),
-        held_by: owner.filter(|owner| owner.uid != machine.uid).map(|owner| owner.name.clone()),
+        held_by,
+        shared_with,
+        joined_as: joined_as.map(str::to_owned),
+    }
+}
+
+/// Returns the other Machine that owns the recorded instance, and another one that shares it if a
+/// Machine counts as the owner by its age alone.
+fn sharing(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> (Option<String>, Option<String>) {
+    let with_it = machine.spec.provider_id().into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
+    let here = with_it.filter(|(key, _)| key.namespace == machine.namespace);
+    let others: Vec<_> = here.map(|(_, one)| &*one.facts).filter(|one| one.uid != machine.uid).collect();
+    let Some(other) = others.first() else { return (None, None) };
+    let nodes: Vec<_> =
+        nodes_of_instance(runtime, seen, machine).into_iter().map(|node| &*node.facts).collect();
+    match owner(others.iter().copied().chain([machine]), &nodes) {
+        Some(owner) if owner.machine.uid != machine.uid => (Some(owner.machine.name.clone()), None),
+        Some(owner) if !owner.is_shown => (None, Some(other.name.clone())),
+        Some(_) | None => (None, None),
     }
 }
 

@@ -17,6 +17,10 @@ use crate::facts::Version;
 /// `CLUSTER/NAMESPACE/UID`. A bootstrap token has the same annotation, with its Machine.
 pub const NODE_MARK: &str = "machinist.dev/machine";
 
+/// Annotation of a Node: the provider id that its Machine recorded when it wrote the mark. It shows
+/// that the id of the Machine was overwritten later.
+pub const JOINED_AS: &str = "machinist.dev/provider-id";
+
 /// The Machine that added our finalizer to a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeMark {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_api::code::Code;
 use machinist_api::constants::markers;
-use machinist_api::validation::machine_name_error;
+use machinist_api::validation::{machine_duration_error, machine_name_error};
 use machinist_api::{OperationType, Phase};
 use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Place, Promises, Sighting};
 
@@ -263,6 +263,9 @@ pub(super) fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
         let message = format!("{field} is empty: expected the {part} of a MachineClass");
         return missing(McmReason::InvalidSpec(message), format!("set {field}"));
     }
+    if let Some(error) = machine_duration_error(&s.machine.spec) {
+        return missing(McmReason::InvalidSpec(error.to_string()), format!("correct {}", error.field));
+    }
     let class = match &s.class {
         Known::Present(class) => class,
         Known::Absent | Known::Unasked => {
@@ -407,6 +410,12 @@ pub(super) fn report(
     }
 }
 
+/// Reports what keeps a call for a recorded instance from being made. The Machine does not fail for
+/// it: the instance may have run for long, and no answer of the cloud speaks against it.
+pub(super) fn obstructed(s: &Snapshot, obstacle: &Obstacle<'_>) -> Plan<Action> {
+    report(s, &obstacle.operation(), obstacle.state(s), obstacle.why(s), obstacle.retry_at(s))
+}
+
 /// Whether the creation of a recorded instance has timed out. No deadline counts while the clocks
 /// differ.
 pub(super) fn has_timed_out(s: &Snapshot) -> bool {
@@ -467,7 +476,12 @@ fn give_up_creation(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Actio
         None => s.machine.status.operation.description().to_owned(),
     };
     let description = format!("Machine {} was not created in time. {last}", s.machine.name);
-    let code = obstacle.and_then(|obstacle| obstacle.operation().code).or(Some(Code::DeadlineExceeded));
+    // The autoscaler reads from the code whether the zone was exhausted.
+    let code = match obstacle {
+        Some(obstacle) => obstacle.operation().code,
+        None => s.machine.status.operation.code(),
+    };
+    let code = code.or(Some(Code::DeadlineExceeded));
     let operation = OperationWrite::failed(OperationType::Create, description.clone(), code);
     let state = obstacle.and_then(|obstacle| obstacle.state(s));
     let write = s.with_state(s.status(Phase::Failed, operation), state);

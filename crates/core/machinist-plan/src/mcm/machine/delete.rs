@@ -88,7 +88,13 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if let Some(unusable) = s.unusable_id().filter(|_| !s.machine.wants_force_deletion()) {
         return hold(s, unusable, since);
     }
-    if let Some(holder) = &s.identity.held_by {
+    if let Some(overwritten) = s.overwritten_id().filter(|_| !s.machine.wants_force_deletion()) {
+        return hold(s, overwritten, since);
+    }
+    // Once the cloud was asked to delete the instance, this Machine owned it. Its Node, which showed
+    // that, may be gone.
+    let owned_it = is_past_drain(s) || is_accepted(s);
+    if let Some(holder) = s.identity.held_by.as_ref().filter(|_| !owned_it) {
         return held(s, holder, since);
     }
     if s.target == TargetCluster::None {
@@ -260,7 +266,7 @@ fn begin(s: &Snapshot, since: Timestamp) -> Plan<Action> {
 fn unlabelled_node(s: &Snapshot) -> Option<NodeSync> {
     match (stage(s), s.own_node(), s.joined_node()) {
         (Stage::Drain, OwnNode::NotOurs(..), OwnNode::Ours(node)) if !node.is_not_managed() => {
-            NodeSync::needed(&s.machine, node, &s.cluster, None)
+            NodeSync::needed(&s.machine, node, &s.cluster, None).filter(|_| s.may_mark())
         }
         _ => None,
     }
@@ -1008,8 +1014,8 @@ fn volumes_attached(attached: &[&Arc<AttachmentFacts>], node: &NodeFacts, expect
     Why::new(reason, Step::Expect(expected))
 }
 
-/// Returns the step that is still needed before the instance is deleted after a forced drain. The
-/// drain may have ended long ago: the volumes had to be detached, the cloud could not delete the
+/// Returns the step that is still needed before volumes are detached or the instance is deleted
+/// after a forced drain. The drain may have ended long ago: the volumes had to be detached, the cloud could not delete the
 /// instance, or no process ran. Meanwhile the Node may have recovered, and taken pods.
 ///
 /// Returns nothing if a list has just shown that no pod is left, or that the API server has
@@ -1028,6 +1034,10 @@ fn before_end_by_force(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<A
         {
             let reason = McmReason::ConfirmingNoNode { node: s.machine.node_name().to_owned() };
             return Some(look_for_node(s, reason, Step::Expect("the instance is deleted"), deleting_since));
+        }
+        // A kubelet that registered again may run pods on this instance.
+        OwnNode::NotOurs(..) if s.node_of_unknown_owner().is_some() => {
+            return Some(drain_again(s, deleting_since));
         }
         OwnNode::Missing | OwnNode::NotOurs(..) => return None,
     };
@@ -1084,6 +1094,12 @@ fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
         return end();
     }
     let staying = s.attachments.iter().filter(|attachment| attachment.deleting_since.is_none());
+    // The Node may have recovered since the drain, and run pods with these volumes again.
+    if staying.clone().next().is_some()
+        && let Some(plan) = before_end_by_force(s, deleting_since)
+    {
+        return plan;
+    }
     let actions = staying.take(DELETIONS_PER_PASS).cloned().map(Action::DeleteAttachment).collect();
     let attached: Vec<_> = s.attachments.iter().collect();
     let why = volumes_attached(&attached, node, "the attacher detaches the volumes").since(deleting_since);

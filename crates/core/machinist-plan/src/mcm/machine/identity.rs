@@ -17,7 +17,8 @@
 //! If several Machines record the same instance, one of them owns it: the Machine that the mark of
 //! the Node names, otherwise the one that the label of the Node names, otherwise the oldest. The
 //! others are copies, or a user wrote the id of the owner's instance into them. They change no
-//! Node, and their deletion removes nothing of the owner.
+//! Node, and their deletion removes nothing of the owner. The oldest one changes no Node either
+//! while nothing but its age says that it is the owner.
 //!
 //! The provider decides which ids denote the same instance and which texts are ids. It is called
 //! once, when facts are collected.
@@ -53,23 +54,42 @@ pub struct MachineIdentity {
     pub claimed_by: Option<String>,
     /// The other Machine that owns the same recorded instance, if any ([`owner`]).
     pub held_by: Option<String>,
+    /// Another Machine that records the same instance, if this Machine counts as the owner by its
+    /// age alone. Then no Node is drained: it may be the other Machine's.
+    pub shared_with: Option<String>,
+    /// The id that the Node's Machine recorded when it marked the Node ([`crate::mcm::facts::JOINED_AS`]),
+    /// unless that
+    /// is the recorded instance.
+    pub joined_as: Option<String>,
 }
 
-/// Returns the owner of an instance that these Machines record. `node` is the Node of the instance,
-/// if there is one.
+/// The owner of an instance that several Machines record.
+#[derive(Debug, Clone, Copy)]
+pub struct InstanceOwner<'m> {
+    /// The owner.
+    pub machine: &'m MachineFacts,
+    /// Whether a Node of the instance names the owner. Otherwise the owner is the oldest Machine.
+    pub is_shown: bool,
+}
+
+/// Returns the owner of an instance that these Machines record. `nodes` are the Nodes of the
+/// instance.
 ///
 /// Age alone does not show the owner: a user may write the id of a younger Machine's instance into
 /// an older Machine.
 pub fn owner<'m>(
     recording: impl Iterator<Item = &'m MachineFacts>,
-    node: Option<&NodeFacts>,
-) -> Option<&'m MachineFacts> {
-    let mark = node.and_then(NodeFacts::mark);
-    let label = node.and_then(NodeFacts::machine_name);
-    recording.max_by_key(|one| {
-        let is_marked = mark.as_ref().is_some_and(|mark| mark.machine_uid == one.uid);
-        (is_marked, label == Some(&*one.name), Reverse((one.created, one.uid.as_str())))
-    })
+    nodes: &[&NodeFacts],
+) -> Option<InstanceOwner<'m>> {
+    let marks: Vec<NodeMark> = nodes.iter().filter_map(|node| node.mark()).collect();
+    let rank = |one: &'m MachineFacts| {
+        let is_marked = marks.iter().any(|mark| mark.machine_uid == one.uid);
+        let is_labelled = nodes.iter().any(|node| node.machine_name() == Some(&*one.name));
+        (is_marked, is_labelled, Reverse((one.created, one.uid.as_str())))
+    };
+    let ranked = recording.map(|machine| (rank(machine), machine));
+    let ((is_marked, is_labelled, _), machine) = ranked.max_by(|(a, _), (b, _)| a.cmp(b))?;
+    Some(InstanceOwner { machine, is_shown: is_marked || is_labelled })
 }
 
 /// The owner of the Node with the expected name.
@@ -85,9 +105,9 @@ pub(super) enum OwnNode<'s> {
 impl Snapshot {
     /// Returns the proof that a Node belongs to another Machine or instance.
     pub(super) fn of_another(&self, node: &NodeFacts) -> Option<String> {
-        let MachineIdentity { recorded, same_instance, node_id_is_read, recorded_by, claimed_by, held_by } =
+        let MachineIdentity { recorded, same_instance, node_id_is_read, recorded_by, claimed_by, .. } =
             &self.identity;
-        if let Some(other) = held_by {
+        if let Some(other) = &self.identity.held_by {
             return Some(format!("machine {other} records the same instance"));
         }
         if *same_instance {
@@ -105,11 +125,26 @@ impl Snapshot {
         }
     }
 
-    /// Returns the patch that the Machine's Node needs, if any. A Machine whose instance another
-    /// Machine owns writes no mark and no label: these show who owns the instance.
+    /// Returns the patch that the Machine's Node needs, if any.
     pub(super) fn node_sync(&self, node: &Arc<NodeFacts>) -> Option<NodeSync> {
-        let owns_it = self.identity.held_by.is_none();
-        NodeSync::needed(&self.machine, node, &self.cluster, self.node_marks).filter(|_| owns_it)
+        let needed = NodeSync::needed(&self.machine, node, &self.cluster, self.node_marks);
+        // Go MCM adds the finalizer without a mark. Another installation in the cluster would take
+        // such a Node for one that nobody has.
+        let lacks_mark = node.has_finalizer && node.deleting_since.is_none() && node.mark().is_none();
+        let needed = if lacks_mark && self.identity.same_instance {
+            let mut sync = needed.unwrap_or_else(|| NodeSync::empty(node));
+            sync.annotations.insert(NODE_MARK.to_owned(), Some(self.mark().to_string()));
+            Some(sync)
+        } else {
+            needed
+        };
+        needed.filter(|_| self.may_mark())
+    }
+
+    /// Whether the Machine may write its mark and label to a Node. They show who owns the instance,
+    /// so a Machine that may not be the owner does not write them.
+    pub(super) fn may_mark(&self) -> bool {
+        self.identity.held_by.is_none() && self.identity.shared_with.is_none()
     }
 
     /// The mark of this Machine's Node.
@@ -132,7 +167,10 @@ impl Snapshot {
             return OwnNode::NotOurs(node, evidence);
         }
         if self.identity.same_instance {
-            return OwnNode::Ours(node);
+            return match &self.identity.shared_with {
+                None => OwnNode::Ours(node),
+                Some(other) => OwnNode::NotOurs(node, format!("machine {other} records the same instance")),
+            };
         }
         let id = node.provider_id();
         if let Some(id) = id.filter(|_| self.identity.node_id_is_read) {
@@ -197,6 +235,21 @@ impl Snapshot {
                 Some(Why::new(reason, Step::Fix(fix.to_owned())))
             }
         }
+    }
+}
+
+impl Snapshot {
+    /// Returns why nothing is deleted if the Machine recorded another instance when this program
+    /// marked its Node: someone has overwritten the id. The recorded instance may be absent, or
+    /// another's, and the Machine's own would stay for ever.
+    pub(super) fn overwritten_id(&self) -> Option<Why> {
+        let Known::Present(node) = &self.node else { return None };
+        let MachineIdentity { recorded, joined_as, .. } = &self.identity;
+        let (id, joined_as) = (recorded.ours()?.to_string(), joined_as.clone()?);
+        let node = (node.mark()? == self.mark()).then(|| node.name.clone())?;
+        let fix = format!("set spec.providerID to {joined_as}");
+        let reason = McmReason::ProviderIdOverwritten { id, joined_as, node };
+        Some(Why::new(reason, Step::Fix(fix)))
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
 fn call(s: &Snapshot) -> Plan<Action> {
     // Without the class or its Secrets, no call can be made.
     if let Some(obstacle) = create::prerequisite(s) {
-        return Plan::idle(obstacle.why(s));
+        return create::obstructed(s, &obstacle);
     }
     s.paused().unwrap_or_else(|| {
         let why = Why::new(Reason::Calling(Call::INITIALIZE), Step::Expect("the cloud answers"));

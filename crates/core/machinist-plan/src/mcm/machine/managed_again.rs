@@ -22,10 +22,7 @@ pub(super) fn attend(s: &Snapshot, node: &Arc<NodeFacts>, mut plan: Plan<Action>
     let Some(period) = s.defaults.orphan_period.filter(|_| node.is_not_managed()) else { return plan };
     let is_own = |cluster: &str, namespace: &str| (cluster, namespace) == (&s.cluster, &s.machine.namespace);
     let is_of_another = node.mark().is_some_and(|mark| !is_own(&mark.cluster, &mark.namespace));
-    if node.deleting_since.is_some()
-        || (is_of_another && !s.identity.same_instance)
-        || s.identity.held_by.is_some()
-    {
+    if node.deleting_since.is_some() || (is_of_another && !s.identity.same_instance) || !s.may_mark() {
         return plan;
     }
     let end = plus(s.node_seen.not_managed.unwrap_or(s.now), period);

@@ -59,7 +59,7 @@ fn record_addresses(s: &Snapshot) -> Plan<Action> {
         return write(status);
     }
     if let Some(obstacle) = create::prerequisite(s) {
-        return Plan::idle(obstacle.why(s));
+        return create::obstructed(s, &obstacle);
     }
     let looking = || Why::new(Reason::Calling(Call::FIND), Step::Expect("the Machine is available"));
     let find = || s.paused().unwrap_or_else(|| Plan::act(Action::Find(s.instance()), looking()));

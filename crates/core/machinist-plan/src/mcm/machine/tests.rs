@@ -123,6 +123,8 @@ fn world() -> World {
             recorded_by: None,
             claimed_by: None,
             held_by: None,
+            shared_with: None,
+            joined_as: None,
         },
         pods: Vec::new(),
         budgets: Vec::new(),
@@ -302,7 +304,10 @@ impl World {
             .node_field("/metadata/labels", json!({"node.gardener.cloud/machine-name": "m"}))
             .node_field(
                 "/metadata/annotations",
-                json!({"node.machine.sapcloud.io/last-applied-anno-labels-taints": r#"{"metadata":{},"spec":{}}"#}),
+                json!({
+                    "node.machine.sapcloud.io/last-applied-anno-labels-taints": r#"{"metadata":{},"spec":{}}"#,
+                    NODE_MARK: "ours/ns/uid-m",
+                }),
             )
     }
 
@@ -389,6 +394,8 @@ impl World {
             recorded_by: None,
             claimed_by: None,
             held_by: None,
+            shared_with: None,
+            joined_as: None,
         };
         (self.provider)(&mut s.identity);
         s.pods = self.pods.iter().map(|pod| Arc::new(PodFacts::parse(&parse(pod)))).collect();
@@ -1836,23 +1843,46 @@ fn the_mark_of_the_node_counts_more_than_label_and_age() {
         }});
         NodeFacts::parse(&parse(&value))
     };
-    for (node, expected) in [
-        (None, "old"),
-        (Some(node("gone", "uid-gone")), "old"),
-        (Some(node("between", "uid-gone")), "between"),
-        (Some(node("between", "uid-young")), "young"),
+    let unknown = node("gone", "uid-gone");
+    let labelled = node("between", "uid-gone");
+    let marked = node("between", "uid-young");
+    for (nodes, expected, is_shown) in [
+        (vec![], "old", false),
+        (vec![&unknown], "old", false),
+        (vec![&unknown, &labelled], "between", true),
+        (vec![&marked], "young", true),
+        (vec![&labelled, &marked], "young", true),
     ] {
-        let owner = owner(machines.iter(), node.as_ref()).expect("a Machine");
-        assert_eq!(owner.name, expected, "{node:?}");
+        let owner = owner(machines.iter(), &nodes).expect("a Machine");
+        assert_eq!((&*owner.machine.name, owner.is_shown), (expected, is_shown), "{nodes:?}");
     }
 }
 
 #[test]
 fn a_machine_that_does_not_own_its_instance_writes_no_mark() {
     let label = json!({"node.gardener.cloud/machine-name": "gone"});
-    let world = world().running().node_field("/metadata/labels", label);
-    let plan = world.provider(|identity| identity.held_by = Some("owner".to_owned())).plan();
-    assert!(!plan.actions.iter().any(|action| matches!(action, Action::SyncNode(_))), "{plan}");
+    for says in
+        [(|identity| identity.held_by = Some("owner".to_owned())) as fn(&mut MachineIdentity), |identity| {
+            identity.shared_with = Some("other".to_owned())
+        }]
+    {
+        let plan = world().running().node_field("/metadata/labels", label.clone()).provider(says).plan();
+        assert!(!plan.actions.iter().any(|action| matches!(action, Action::SyncNode(_))), "{plan}");
+    }
+}
+
+/// The other Machine may be the owner: only the age speaks against it.
+#[test]
+fn a_node_is_not_drained_for_a_machine_that_is_only_older() {
+    let plan = world()
+        .draining()
+        .pod("p")
+        .provider(|identity| identity.shared_with = Some("other".to_owned()))
+        .plan();
+    let touches =
+        |action: &Action| matches!(action, Action::Drain(_) | Action::Cordon(_) | Action::Delete(_));
+    assert!(!plan.actions.iter().any(touches), "{plan}");
+    assert!(plan.why.to_string().contains("machine other records the same instance"), "{plan}");
 }
 
 /// Returns the actions on the Node of a Machine that is being deleted and no longer has an

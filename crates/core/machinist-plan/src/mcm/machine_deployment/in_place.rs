@@ -160,7 +160,7 @@ fn budget(s: &Snapshot, new: usize) -> u32 {
 }
 
 /// Whether the Machine shows at which stage its Node is in this update.
-fn shows_stage(machine: &MachineFacts) -> bool {
+pub(crate) fn shows_stage(machine: &MachineFacts) -> bool {
     machine.undergoes_update()
         || machine.is_updated_in_place()
         || machine.update_stage() == Some(reasons::CANDIDATE_FOR_UPDATE)

@@ -7,8 +7,11 @@
 //!
 //! The new set creates Machines only within `maxSurge`, and in place of Machines that are gone.
 
+use machinist_api::constants::{conditions, labels};
+
 use super::{Sets, Shrinking, Sizes, available, live, total};
-use crate::mcm::live::is_live;
+use crate::mcm::live::{is_available, is_live};
+use crate::mcm::machine_deployment::shows_stage;
 use crate::mcm::why::{McmReason, Step, Why};
 
 impl Sets<'_> {
@@ -57,12 +60,21 @@ impl Sets<'_> {
         }
         let undergoing = machines().find(|machine| machine.undergoes_update());
         let waiting_for = undergoing.map(|machine| machine.name.clone());
-        let next = match (&waiting_for, self.deployment.selects_for_update()) {
-            (Some(_), _) => Step::Expect("the program on the Node reports the result of the update"),
-            (None, true) => Step::Expect("the next Machines are selected when enough others are available"),
-            (None, false) => Step::Fix(format!(
+        let hidden = machines().find(|machine| is_available(machine) && !shows_stage(machine));
+        let next = match (&waiting_for, hidden, self.deployment.selects_for_update()) {
+            (None, Some(hidden), true) => Step::Fix(format!(
+                "if Machine {} gets no condition {} within a minute, check that its Node belongs to it and is \
+                 managed; until then it may be in an update, so fewer others are selected",
+                hidden.name,
+                conditions::NODE_IN_PLACE_UPDATE
+            )),
+            (Some(_), _, _) => Step::Expect("the program on the Node reports the result of the update"),
+            (None, None, true) => {
+                Step::Expect("the next Machines are selected when enough others are available")
+            }
+            (None, _, false) => Step::Fix(format!(
                 "select Nodes for the update with label {}=true",
-                machinist_api::constants::labels::SELECTED_FOR_UPDATE
+                labels::SELECTED_FOR_UPDATE
             )),
         };
         Why::new(McmReason::UpdatingInPlace { updated, desired, waiting_for }, next)

@@ -239,6 +239,13 @@ rows! {
     DELETION: R::Contract(M::InstanceShared { .. }) => [
         M::InstanceShared { instance: instance(), machine: other_machine() },
     ];
+    DELETION: R::Contract(M::ProviderIdOverwritten { .. }) => [
+        M::ProviderIdOverwritten {
+            id: "sim:///i-7".into(),
+            joined_as: instance(),
+            node: machine(),
+        },
+    ];
     DELETION: R::Contract(M::NodeOfUnknownOwner { .. }) => [
         M::NodeOfUnknownOwner {
             node: machine(),

@@ -182,6 +182,30 @@ fn the_node_of_another_instance_does_not_delay_deletion() {
     assert_eq!(evidence(foreign().looked(-1, Some("uid-new"))), None, "a new Node exists by now");
 }
 
+/// The Machine's own instance would stay for ever.
+#[test]
+fn nothing_is_deleted_after_the_recorded_id_was_overwritten() {
+    let overwritten = || {
+        let world = world().draining().ids("sim:///i-7", "sim:///i-1").looked(-1, Some("uid-n"));
+        world.provider(|identity| identity.joined_as = Some("sim:///i-1".to_owned()))
+    };
+    overwritten().check(expect![[r#"
+        do    status: Delete Failed "Deletion is blocked: spec.providerID is sim:///i-7, and was sim:///i-1 when Node m joined. Initiate node drain"
+        do    warning FailedDelete: Deletion is blocked: spec.providerID is sim:///i-7, and was sim:///i-1 when Node m joined. Initiate node drain
+        why   spec.providerID is sim:///i-7, and was sim:///i-1 when Node m joined; since 2027-01-15T07:59:50Z; next: set spec.providerID to sim:///i-1, or set label force-deletion=true to leave the instance behind
+        wait  for a change
+    "#]]);
+    let forced = overwritten().force_deletion().plan();
+    assert_ne!(forced.why.reason.code(), "ProviderIdOverwritten", "{forced}");
+    let mut of_another = overwritten();
+    of_another = of_another.node_field("/metadata/annotations", json!({NODE_MARK: "ours/ns/uid-before"}));
+    assert_ne!(
+        of_another.plan().why.reason.code(),
+        "ProviderIdOverwritten",
+        "an earlier Machine joined as that"
+    );
+}
+
 #[test]
 fn a_node_that_has_just_registered_is_labelled_and_drained() {
     let bare = || {
@@ -500,7 +524,7 @@ fn detaching(seconds_ago: i64) -> World {
 
 #[test]
 fn attachments_are_deleted_before_the_instance() {
-    detaching(10).attached("va", false).attached("vb", true).check(expect![[r#"
+    detaching(10).attached("va", false).attached("vb", true).listed().check(expect![[r#"
         do    volume attachment va: delete
         why   waiting for 2 volumes to be detached from Node m; the first is VolumeAttachment va of PersistentVolume pv-va; since 2027-01-15T07:59:50Z; next: the attacher detaches the volumes; deadline 2027-01-15T08:01:51Z: the instance is deleted anyway
         wait  until 2027-01-15T08:01:51Z
@@ -510,6 +534,40 @@ fn attachments_are_deleted_before_the_instance() {
     assert!(matches!(unlisted.actions.as_slice(), [Action::ListPods(_)]), "{unlisted}");
     let by_label = detaching(10).force_deletion();
     assert_eq!(evidence(by_label), Some(Evidence::ForceDeletion));
+}
+
+/// The outage ended after the drain by force, and pods run there again with these volumes.
+#[test]
+fn volumes_of_a_node_that_recovered_are_not_detached() {
+    let back = || detaching(10).attached("va", false).node_field("/spec/unschedulable", json!(null));
+    let deletes = |plan: &Plan<Action>| plan.actions.iter().any(|a| matches!(a, Action::DeleteAttachment(_)));
+    let unlisted = back().plan();
+    assert!(matches!(unlisted.actions.as_slice(), [Action::ListPods(_)]), "{unlisted}");
+    let plan = back().pod("new").listed().plan();
+    assert!(!deletes(&plan), "{plan}");
+    assert!(plan.to_string().contains("starting the drain again"), "{plan}");
+    let forced = back().pod("new").force_deletion().plan();
+    assert!(deletes(&forced), "{forced}");
+}
+
+/// The kubelet registered again after the drain by force, under the same name.
+#[test]
+fn a_node_of_unknown_owner_is_drained_again_after_the_force() {
+    let unknown = || {
+        let world = detaching(3600).node_field("/spec/providerID", Value::Null);
+        world.node_field("/metadata/labels", json!({})).node_field("/metadata/annotations", json!({}))
+    };
+    let plan = unknown().pod("new").listed().plan();
+    assert!(plan.to_string().contains("starting the drain again"), "{plan}");
+}
+
+/// The Node, which showed the owner, is deleted before the finalizer is removed.
+#[test]
+fn the_owner_stays_the_owner_when_its_node_is_gone() {
+    let gone = || drained().without_node();
+    let shared: fn(&mut MachineIdentity) = |identity| identity.held_by = Some("older".to_owned());
+    let plan = gone().provider(shared).plan();
+    assert_ne!(plan.why.reason.code(), "InstanceShared", "{plan}");
 }
 
 /// Another actor may have uncordoned the Node, and pods may be bound to it.

@@ -130,7 +130,7 @@ fn progress_is_reported_with_its_time() {
 }
 
 #[test]
-fn a_complete_rollout_stays_complete_until_the_spec_changes() {
+fn a_complete_rollout_stays_complete_until_the_next_one() {
     let done = |generation: i64, phases: &[&str]| {
         let mut world =
             stalled(5000, "NewMachineSetAvailable", "True").field("/metadata/generation", generation.into());
@@ -141,8 +141,14 @@ fn a_complete_rollout_stays_complete_until_the_spec_changes() {
     assert_eq!(summary(&progressing(&complete)), "True NewMachineSetAvailable updated -5000 changed -5000");
     let hurt = done(5, &[RUNNING, RUNNING, "Unknown"]);
     assert_eq!(summary(&progressing(&hurt)), "True NewMachineSetAvailable updated -5000 changed -5000");
-    let changed = done(6, &[RUNNING, RUNNING, "Unknown"]);
-    assert_eq!(summary(&progressing(&changed)), "True MachineSetUpdated updated 0 changed -5000");
+    let scaled = done(6, &[RUNNING, RUNNING, "Unknown"]);
+    assert_eq!(
+        summary(&progressing(&scaled)),
+        "True NewMachineSetAvailable updated -5000 changed -5000",
+        "as in Go MCM, other replicas are no rollout"
+    );
+    let rolled_back = done(6, &[RUNNING, RUNNING, "Unknown"]).set("o", "b", 1, &[RUNNING]);
+    assert_eq!(summary(&progressing(&rolled_back)), "True MachineSetUpdated updated 0 changed -5000");
 }
 
 #[test]
