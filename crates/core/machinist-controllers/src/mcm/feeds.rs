@@ -26,7 +26,7 @@ use super::machine::reference as machine_reference;
 use super::measure;
 use super::orphaned_token;
 use super::seen::{
-    BY_CLASS, BY_ID, BY_OWNER, BY_SECRET, BY_UID, DRAINED, HELD, SecretEntry, Seen, TokenEntry, YES,
+    BY_CLASS, BY_OWNER, BY_SECRET, BY_UID, DRAINED, HELD, SecretEntry, Seen, TokenEntry, YES,
     differs_from_its_size, machines_without_owner,
 };
 
@@ -111,7 +111,7 @@ impl Fed<Mcm> for MachineFacts {
             wake.extend(left.map(|(key, _)| Key::Node(key.name.clone())));
             wake.extend(orphaned_token::left_by(seen, &gone.uid));
             // Copies of the Machine may own the instance now.
-            let copies = gone.spec.provider_id().into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
+            let copies = gone.spec.provider_id().into_iter().flat_map(|id| seen.machines_with_id_like(id));
             wake.extend(copies.map(|(key, _)| Key::Machine(key.clone())));
         }
         if [&change.old, &change.new].into_iter().flatten().any(|facts| seen.unknown_owner(facts).is_some()) {
@@ -360,7 +360,7 @@ impl Fed<Mcm> for NodeFacts {
         wake.extend(seen.machines_of_node(&change.key.name).cloned().map(Key::Machine));
         // The label of a Machine may be missing or name another Node.
         let ids = [&change.old, &change.new].into_iter().flatten().filter_map(|node| node.provider_id());
-        let by_id = ids.flat_map(|id| seen.machines.by_index(BY_ID, id));
+        let by_id = ids.flat_map(|id| seen.machines_with_id_like(id));
         let others = by_id.filter(|(_, machine)| machine.facts.node_name() != change.key.name);
         wake.extend(others.map(|(key, _)| Key::Machine(key.clone())));
         let marks = |node: &Arc<Self>| (node.is_not_managed(), node.has_finalizer);
@@ -372,7 +372,7 @@ impl Fed<Mcm> for NodeFacts {
         }
         // The Machine may have another Node of the instance from now on.
         let id = change.new.as_ref().and_then(|node| node.provider_id());
-        let of_instance = id.into_iter().flat_map(|id| seen.nodes.by_index(BY_ID, id));
+        let of_instance = id.into_iter().flat_map(|id| seen.nodes_with_id_like(id));
         let held = of_instance.filter(|(_, node)| node.facts.is_held());
         wake.extend(held.map(|(key, _)| Key::Node(key.name.clone())));
     }
@@ -466,7 +466,7 @@ fn machines_awaiting<'w>(seen: &'w Seen, volume: &'w str) -> impl Iterator<Item 
 /// selected for an update in place: only their decisions depend on the objects on the Node.
 fn drained_machines_of_node<'w>(seen: &'w Seen, node: &'w str) -> impl Iterator<Item = Key> + 'w {
     let id = seen.nodes.get(&ObjectKey::cluster_scoped(node)).and_then(|node| node.facts.provider_id());
-    let by_id = id.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id)).map(|(key, _)| key);
+    let by_id = id.into_iter().flat_map(|id| seen.machines_with_id_like(id)).map(|(key, _)| key);
     let on_node = seen.machines_of_node(node).chain(by_id);
     let drained =
         on_node.filter(|key| seen.machines.get(key).is_some_and(|entry| entry.facts.may_be_drained()));

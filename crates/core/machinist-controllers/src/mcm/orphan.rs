@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::orphan::Installation;
 use machinist_core::reverted::{Fix, is_reverted};
 use machinist_core::{Answered, Call, Permit, plus};
+use machinist_driver::Provider;
 use machinist_instance::{AccountId, Instance, ProviderId, Scope};
 use machinist_kube::ObjectKey;
 use machinist_kube::recorder::EventType;
@@ -21,14 +22,14 @@ use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::orphan::{Action, Candidate, LIMIT_PERIOD, Settings, Snapshot};
 use machinist_runtime::{Ask, Kind, Lane, Observed, Opened, Remember, Stop};
 
-use self::sighting::take_list;
+use self::sighting::{same_instance, take_list};
 use super::contract::{Mcm, Runtime, World};
 use super::key::Key;
 use super::machine::ClassInputs;
 use super::namespace;
 use super::options::Tools;
 use super::reference::reference;
-use super::seen::{BY_ID, BY_UID, Seen};
+use super::seen::{BY_UID, Seen};
 use super::server_freeze::frozen_by_server;
 
 /// Reason of the Events about an instance that is kept, or was deleted.
@@ -218,7 +219,8 @@ fn delete(runtime: &Arc<Runtime>, seen: &Observation, permit: Permit) -> Result<
             (account.clone(), id.clone(), permit.owner().clone(), runtime.clone());
         Box::new(move |seen: &mut Seen| {
             let one = seen.memory.orphans.get(&account).and_then(|orphans| orphans.instances.get(&id));
-            if one.is_none_or(|one| has_owner(seen, one, key.as_str())) {
+            let provider = &*runtime.tools.machine().provider;
+            if one.is_none_or(|one| has_owner(seen, provider, one, key.as_str())) {
                 return false;
             }
             // A deletion counts when it begins: its answer may be lost.
@@ -258,12 +260,15 @@ fn delete(runtime: &Arc<Runtime>, seen: &Observation, permit: Permit) -> Result<
 }
 
 /// Whether the stores show an owner of an orphan, which appeared after the lists.
-fn has_owner(seen: &Seen, one: &Candidate, key: &str) -> bool {
-    let id = one.instance.id.as_str();
+fn has_owner(seen: &Seen, provider: &dyn Provider, one: &Candidate, key: &str) -> bool {
+    let id = &one.instance.id;
+    let may_be = |recorded: Option<&str>| same_instance(provider, recorded, id) != Some(false);
     let by_key = || seen.machines.by_index(BY_UID, key).next().is_some();
-    let by_record = || seen.machines.by_index(BY_ID, id).next().is_some();
+    let by_record =
+        || seen.machines_with_id_like(id.as_str()).any(|(_, one)| may_be(one.facts.spec.provider_id()));
     let named = ObjectKey::cluster_scoped(one.instance.name.as_str());
-    let by_node = || seen.nodes.get(&named).is_some() || seen.nodes.by_index(BY_ID, id).next().is_some();
+    let by_id = || seen.nodes_with_id_like(id.as_str()).any(|(_, node)| may_be(node.facts.provider_id()));
+    let by_node = || seen.nodes.get(&named).is_some() || by_id();
     let is_of_node = || by_node() && !is_reverted(Fix::NodesKeepInstances);
     (!one.is_second && by_key()) || by_record() || is_of_node()
 }

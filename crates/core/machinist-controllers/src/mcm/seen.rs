@@ -28,8 +28,8 @@ pub(crate) const BY_NODE: &str = "node";
 pub(crate) const BY_VOLUME: &str = "volume";
 /// Index: pods by the claims that they use, `namespace/name`.
 pub(crate) const BY_CLAIM: &str = "claim";
-/// Index: Machines and Nodes by their `spec.providerID`, if it is set.
-pub(crate) const BY_ID: &str = "id";
+/// Index: Machines and Nodes by the end of their `spec.providerID`, if it is set ([`end_of_id`]).
+const BY_ID: &str = "id";
 /// Index: Nodes by the Machine in their label.
 pub(crate) const BY_MACHINE: &str = "machine";
 /// Index: Machines by the name of their class.
@@ -148,7 +148,7 @@ impl Default for Seen {
                 (BY_UID, |m, keys| keys.push(m.uid.clone())),
                 (BY_NODE, |m, keys| keys.push(m.node_name().to_owned())),
                 (BY_CLASS, |m, keys| keys.push(m.spec.class.name().to_owned())),
-                (BY_ID, |m, keys| keys.extend(m.spec.provider_id().map(str::to_owned))),
+                (BY_ID, |m, keys| keys.extend(m.spec.provider_id().map(|id| end_of_id(id).to_owned()))),
                 (DELETING, |m, keys| keys.extend(m.deleting_since.map(|_| YES.to_owned()))),
                 (DRAINED, |m, keys| keys.extend(m.may_be_drained().then(|| YES.to_owned()))),
             ]),
@@ -167,7 +167,9 @@ impl Default for Seen {
                 keys.extend(t.facts.machine_uid.clone());
             })]),
             nodes: Store::new(&[
-                (BY_ID, |n: &NodeFacts, keys| keys.extend(n.provider_id().map(str::to_owned))),
+                (BY_ID, |n: &NodeFacts, keys| {
+                    keys.extend(n.provider_id().map(|id| end_of_id(id).to_owned()))
+                }),
                 (BY_MACHINE, |n, keys| keys.extend(n.machine_name().map(str::to_owned))),
                 (HELD, |n, keys| keys.extend(n.is_held().then(|| YES.to_owned()))),
             ]),
@@ -197,6 +199,24 @@ impl Seen {
     /// Returns the class of a Machine.
     pub(crate) fn class_of(&self, machine: &MachineFacts) -> Option<&Entry<ClassFacts>> {
         self.classes.get(&ObjectKey::new(&machine.namespace, machine.spec.class.name()))
+    }
+
+    /// Returns the Machines that may record an instance. Whoever must know it compares the ids with
+    /// the provider.
+    pub(crate) fn machines_with_id_like<'w>(
+        &'w self,
+        id: &str,
+    ) -> impl Iterator<Item = (&'w ObjectKey, &'w Entry<MachineFacts>)> {
+        self.machines.by_index(BY_ID, end_of_id(id))
+    }
+
+    /// Returns the Nodes that may be of an instance. Whoever must know it compares the ids with the
+    /// provider.
+    pub(crate) fn nodes_with_id_like<'w>(
+        &'w self,
+        id: &str,
+    ) -> impl Iterator<Item = (&'w ObjectKey, &'w Entry<NodeFacts>)> {
+        self.nodes.by_index(BY_ID, end_of_id(id))
     }
 
     /// Returns the MachineSet that owns a Machine, if that set is known.
@@ -332,4 +352,10 @@ fn a_forgotten_secret_has_no_content_until_it_is_read_again() {
     entry.take_content(&parse());
     assert!(entry.has_content());
     assert_eq!(merge(&[entry]).1, b"hello");
+}
+
+/// The part of a provider id that all spellings of one instance share: the text after the last
+/// slash. One spelling has the region before it, another the zone, and a third neither.
+pub(crate) fn end_of_id(id: &str) -> &str {
+    id.rsplit('/').next().unwrap_or(id)
 }

@@ -198,8 +198,12 @@ async fn two_machines_with_the_same_name_suffix_get_two_tokens() {
     assert_eq!(world.tokens().await, Vec::<String>::new());
 }
 
-/// Starts a world in which Machine "m" runs, and "copy" names its instance, as a copied manifest
-/// does.
+/// The spelling of an id with the zone.
+fn with_zone(id: &str) -> String {
+    id.replace("sim:///", "sim:///sim-1a/")
+}
+
+/// Starts a world in which Machine "m" runs, and "copy" names its instance in another spelling.
 async fn running_with_a_copy() -> (World, (Running, Running)) {
     let world = World::new().await;
     world.apply(0).await;
@@ -209,7 +213,7 @@ async fn running_with_a_copy() -> (World, (Running, Running)) {
     world.until_running(1).await;
     // Creation times are cut to whole seconds.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    world.leave_machine("copy", instance.as_str()).await;
+    world.leave_machine("copy", &with_zone(instance.as_str())).await;
     (world, processes)
 }
 
@@ -246,7 +250,7 @@ async fn delete_with_label(label: Value) {
     let world = World::new().await;
     world.apply(0).await;
     let instance = world.leave_instance("ip-1", None, 0).id;
-    world.leave_machine("m", instance.as_str()).await;
+    world.leave_machine("m", &with_zone(instance.as_str())).await;
     let labelled = Patch::Merge(json!({"metadata": {"labels": {"node": label}}}));
     world.machines_api().patch("m", &PatchParams::default(), &labelled).await.expect("patched");
     let nodes: Api<Node> = Api::all(world.user.clone());

@@ -34,6 +34,9 @@ pub use volumes::{
 const EVICT_AGAIN_AFTER: Duration = Duration::from_secs(20);
 /// Wait between two eviction attempts if every budget that covers the pod allows a disruption.
 const EVICT_AGAIN_SOONEST: Duration = Duration::from_secs(5);
+/// Wait before a pod that the API server has agreed to delete is evicted once more. The watch may
+/// lag far behind the deletion of thousands of pods. If the cluster was restored, the pod is back.
+const LEAVES_AGAIN_AFTER: Duration = Duration::from_secs(120);
 /// Lifetime of a rejected eviction as evidence that the pod cannot be evicted. After that, or after
 /// an attempt without an answer, the pod is evicted once more before it is deleted.
 const REJECTION_VALID: Duration = Duration::from_secs(60);
@@ -326,11 +329,10 @@ impl Drain<'_> {
             EvictionAnswer::Held(_) if eviction.attempts.count <= QUICK_ATTEMPTS && seems_to_allow => {
                 EVICT_AGAIN_SOONEST
             }
-            EvictionAnswer::Accepted
-            | EvictionAnswer::Deleted
-            | EvictionAnswer::Held(_)
-            | EvictionAnswer::Refused(_)
-            | EvictionAnswer::Failed(_) => EVICT_AGAIN_AFTER,
+            EvictionAnswer::Accepted | EvictionAnswer::Deleted => LEAVES_AGAIN_AFTER,
+            EvictionAnswer::Held(_) | EvictionAnswer::Refused(_) | EvictionAnswer::Failed(_) => {
+                EVICT_AGAIN_AFTER
+            }
             EvictionAnswer::Unanswered(_) => EVICT_AGAIN_SOONEST,
         };
         plus(eviction.attempts.last, wait)

@@ -24,7 +24,7 @@ use super::volumes::{OnNodes, volumes};
 use crate::mcm::contract::{Runtime, World};
 use crate::mcm::evidence;
 use crate::mcm::reference::object_key;
-use crate::mcm::seen::{BY_ID, BY_MACHINE, BY_NAMESPACE, BY_NODE, DELETING, SecretEntry, Seen, YES, merge};
+use crate::mcm::seen::{BY_MACHINE, BY_NAMESPACE, BY_NODE, DELETING, SecretEntry, Seen, YES, merge};
 use crate::mcm::server_freeze::frozen_by_server;
 
 /// If at least this many Machines are being deleted, one list is cheaper than a lookup per
@@ -258,9 +258,10 @@ fn nodes_of_instance<'w>(
     let named = seen.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
     let is_own =
         |node: &&Entry<NodeFacts>| is_same_instance(runtime, Some(recorded), node.facts.provider_id());
-    let with_id = seen.nodes.by_index(BY_ID, recorded).map(|(_, node)| node);
-    let is_other = |node: &&Entry<NodeFacts>| node.facts.provider_id() != Some(recorded);
-    let mut nodes: Vec<_> = with_id.chain(named.filter(is_own).filter(is_other)).collect();
+    let mut nodes: Vec<_> = seen.nodes_with_id_like(recorded).map(|(_, node)| node).filter(is_own).collect();
+    let is_listed = |named: &&Entry<NodeFacts>| nodes.iter().any(|node| node.uid == named.uid);
+    let other = named.filter(is_own).filter(|named| !is_listed(named));
+    nodes.extend(other);
     let is_deleting = machine.deleting_since.is_some();
     let newest = nodes.iter().map(|node| node.facts.created).max();
     let evictions = seen.memory.evictions.get(&machine.uid);
@@ -354,9 +355,12 @@ pub(crate) fn identity(
     let (held_by, shared_with) = sharing(runtime, seen, machine);
     let joined_as = node.and_then(|node| node.annotation(JOINED_AS));
     let joined_as = joined_as.filter(|id| !is_same_instance(runtime, recorded, Some(id)));
-    let with_id_of_node = text.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
-    let mut others = with_id_of_node
-        .filter(|(key, other)| key.namespace == machine.namespace && other.facts.uid != machine.uid);
+    let like_the_node = text.into_iter().flat_map(|id| seen.machines_with_id_like(id));
+    let mut others = like_the_node.filter(|(key, other)| {
+        key.namespace == machine.namespace
+            && other.facts.uid != machine.uid
+            && is_same_instance(runtime, other.facts.spec.provider_id(), text)
+    });
     MachineIdentity {
         recorded: provider.parse_id(recorded.unwrap_or_default()),
         same_instance,
@@ -372,8 +376,10 @@ pub(crate) fn identity(
 /// Returns the other Machine that owns the recorded instance, and another one that shares it if a
 /// Machine counts as the owner by its age alone.
 fn sharing(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> (Option<String>, Option<String>) {
-    let with_it = machine.spec.provider_id().into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
-    let here = with_it.filter(|(key, _)| key.namespace == machine.namespace);
+    let recorded = machine.spec.provider_id();
+    let like_it = recorded.into_iter().flat_map(|id| seen.machines_with_id_like(id));
+    let is_same = |other: &MachineFacts| is_same_instance(runtime, recorded, other.spec.provider_id());
+    let here = like_it.filter(|(key, one)| key.namespace == machine.namespace && is_same(&one.facts));
     let others: Vec<_> = here.map(|(_, one)| &*one.facts).filter(|one| one.uid != machine.uid).collect();
     let Some(other) = others.first() else { return (None, None) };
     let nodes: Vec<_> =

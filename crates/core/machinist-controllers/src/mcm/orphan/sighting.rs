@@ -10,7 +10,7 @@ use machinist_driver::Provider;
 use machinist_instance::{AccountId, Instance, ProviderId};
 use machinist_plan::mcm::orphan::{AccountList, AccountOrphans, Candidate};
 
-use crate::mcm::seen::{BY_ID, BY_UID, Seen};
+use crate::mcm::seen::{BY_UID, Seen};
 
 /// Maximum number of remembered orphans of an account. The others follow when these are gone.
 const MAX_ORPHANS: usize = 1000;
@@ -87,7 +87,10 @@ enum Owner {
 }
 
 fn owner(seen: &Seen, provider: &dyn Provider, instance: &Instance, listed: &[Instance]) -> Option<Owner> {
-    if seen.machines.by_index(BY_ID, instance.id.as_str()).next().is_some() {
+    let mut like_it = seen.machines_with_id_like(instance.id.as_str());
+    if like_it
+        .any(|(_, one)| same_instance(provider, one.facts.spec.provider_id(), &instance.id) != Some(false))
+    {
         return Some(Owner::Machine);
     }
     let key = instance.key.as_ref()?;

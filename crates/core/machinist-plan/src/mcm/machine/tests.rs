@@ -1410,7 +1410,7 @@ fn during_clock_skew_an_overdue_drain_stays_polite() {
         .check(expect![[r#"
             do    status: Delete Processing "Drain in progress: waiting for 2 pods to leave the Node. Initiate node drain"
             why   waiting for 2 pods to leave the Node; since 2027-01-15T05:58:20Z; next: the pods leave the Node; deadline 2027-01-15T07:58:21Z: the pods are deleted without grace
-            wait  until 2027-01-15T08:00:20Z
+            wait  until 2027-01-15T08:01:00Z
         "#]]);
 }
 

@@ -118,7 +118,7 @@ fn pods_with_volumes_take_turns() {
     let accepted = Arc::new(BTreeMap::from([("uid-a".to_owned(), accepted)]));
     noted(|| two().with(one).with(|s| s.evictions = accepted.clone())).check(expect![[r#"
         why   waiting to evict 1 pod with volumes until PersistentVolume pv-a of claim ns/a is detached, and attached to another Node; since 2027-01-15T07:59:50Z; next: the pods leave the Node; deadline 2027-01-15T09:59:51Z: the pods are deleted without grace
-        wait  until 2027-01-15T08:00:17Z
+        wait  until 2027-01-15T08:00:20Z
     "#]]);
 }
 
