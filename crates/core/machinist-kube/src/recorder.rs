@@ -1,15 +1,15 @@
 //! Records Kubernetes Events, which `kubectl describe` shows.
 //!
 //! [`Recorder::record`] is immediate and never fails; a task sends the Events in the background.
-//! The same message with the same reason on the same object is one Event with a growing count. Of ten
-//! messages with one reason on one object, each has its own Event; further ones share one, as in
-//! client-go. The task sends an Event again at growing intervals, so that a loop cannot flood the
-//! API server. If there are too many Events, the recorder drops new ones. So no logic may depend on
-//! an Event. Events contain no secrets.
+//! The same message with the same reason on the same object is one Event with a growing count. Of
+//! ten messages with one reason on one object, each has its own Event; further ones share one, as
+//! in client-go. The task sends an Event again at growing intervals, so that a loop cannot flood
+//! the API server. If there are too many Events, the recorder drops new ones. So no logic may
+//! depend on an Event. Events contain no secrets.
 //!
 //! The name of an Event contains a hash of the object's UID, the reason, the first message and the
-//! second of the first occurrence. So the API server answers a repeated POST with `AlreadyExists` and stores no second
-//! Event.
+//! second of the first occurrence. So the API server answers a repeated POST with `AlreadyExists`
+//! and stores no second Event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

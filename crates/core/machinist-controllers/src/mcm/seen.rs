@@ -201,8 +201,7 @@ impl Seen {
         self.classes.get(&ObjectKey::new(&machine.namespace, machine.spec.class.name()))
     }
 
-    /// Returns the Machines that may record an instance. Whoever must know it compares the ids with
-    /// the provider.
+    /// Returns the Machines that may record an instance. Only the provider can tell, by the ids.
     pub(crate) fn machines_with_id_like<'w>(
         &'w self,
         id: &str,
@@ -210,8 +209,7 @@ impl Seen {
         self.machines.by_index(BY_ID, end_of_id(id))
     }
 
-    /// Returns the Nodes that may be of an instance. Whoever must know it compares the ids with the
-    /// provider.
+    /// Returns the Nodes that may be of an instance. Only the provider can tell, by the ids.
     pub(crate) fn nodes_with_id_like<'w>(
         &'w self,
         id: &str,

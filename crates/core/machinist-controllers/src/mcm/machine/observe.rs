@@ -331,8 +331,8 @@ fn class_error(runtime: &Runtime, class: &ClassFacts) -> Option<String> {
     ours.validate(&class.provider_spec).err().map(|error| error.message)
 }
 
-/// Returns what the set of a Machine asks for its Node. Nobody asks for a Machine without a set: what
-/// a rollout left on its Node is removed.
+/// Returns what the set of a Machine asks for its Node. For a Machine without a set, what a rollout
+/// left on its Node is removed.
 fn node_marks(seen: &Seen, machine: &MachineFacts) -> Option<NodeMarks> {
     if machine.owner.is_none() {
         return Some(NodeMarks { is_protected: Some(false), ..NodeMarks::default() });

@@ -91,8 +91,8 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if let Some(overwritten) = s.overwritten_id().filter(|_| !s.machine.wants_force_deletion()) {
         return hold(s, overwritten, since);
     }
-    // Once the cloud was asked to delete the instance, this Machine owned it. Its Node, which showed
-    // that, may be gone.
+    // Once the cloud was asked to delete the instance, this Machine owned it. Its Node, which
+    // showed that, may be gone.
     let owned_it = is_past_drain(s) || is_accepted(s);
     if let Some(holder) = s.identity.held_by.as_ref().filter(|_| !owned_it) {
         return held(s, holder, since);
@@ -1015,8 +1015,9 @@ fn volumes_attached(attached: &[&Arc<AttachmentFacts>], node: &NodeFacts, expect
 }
 
 /// Returns the step that is still needed before volumes are detached or the instance is deleted
-/// after a forced drain. The drain may have ended long ago: the volumes had to be detached, the cloud could not delete the
-/// instance, or no process ran. Meanwhile the Node may have recovered, and taken pods.
+/// after a forced drain. The drain may have ended long ago: the volumes had to be detached, the
+/// cloud could not delete the instance, or no process ran. Meanwhile the Node may have recovered,
+/// and taken pods.
 ///
 /// Returns nothing if a list has just shown that no pod is left, or that the API server has
 /// answered the deletion of each one by today's force.

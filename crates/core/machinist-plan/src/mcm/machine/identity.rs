@@ -57,9 +57,8 @@ pub struct MachineIdentity {
     /// Another Machine that records the same instance, if this Machine counts as the owner by its
     /// age alone. Then no Node is drained: it may be the other Machine's.
     pub shared_with: Option<String>,
-    /// The id that the Node's Machine recorded when it marked the Node ([`crate::mcm::facts::JOINED_AS`]),
-    /// unless that
-    /// is the recorded instance.
+    /// The id that the Node's Machine recorded when it marked the Node
+    /// ([`crate::mcm::facts::JOINED_AS`]), unless that is the recorded instance.
     pub joined_as: Option<String>,
 }
 
@@ -129,7 +128,7 @@ impl Snapshot {
     pub(super) fn node_sync(&self, node: &Arc<NodeFacts>) -> Option<NodeSync> {
         let needed = NodeSync::needed(&self.machine, node, &self.cluster, self.node_marks);
         // Go MCM adds the finalizer without a mark. Another installation in the cluster would take
-        // such a Node for one that nobody has.
+        // such a Node for one without a Machine.
         let lacks_mark = node.has_finalizer && node.deleting_since.is_none() && node.mark().is_none();
         let needed = if lacks_mark && self.identity.same_instance {
             let mut sync = needed.unwrap_or_else(|| NodeSync::empty(node));

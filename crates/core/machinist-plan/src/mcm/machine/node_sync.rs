@@ -2,8 +2,8 @@
 //! annotations and taints.
 //!
 //! The mark names the Machine that added the finalizer ([`crate::mcm::orphaned_node`]). It is
-//! written with the finalizer, and to the Machine's own Node if that has the finalizer of Go MCM. It
-//! is written again if a restored Machine has another UID, and if it names another installation
+//! written with the finalizer, and to the Machine's own Node if that has the finalizer of Go MCM.
+//! It is written again if a restored Machine has another UID, and if it names another installation
 //! although this Machine records the Node's instance: then the Machine was moved here.
 //!
 //! During a rollout, the set of the Machine asks for a taint, and for protection from the

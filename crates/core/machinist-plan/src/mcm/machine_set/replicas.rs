@@ -6,10 +6,10 @@
 //! the set has too many Machines, preserved ones are deleted last.
 //!
 //! A Machine whose instance was updated in place is not deleted here, because its new set will own
-//! it. The Machine counts when the set looks for missing Machines, and not when it looks for surplus
-//! Machines. The same applies to a Machine that cannot be parsed, because its instance may run. If
-//! the strategy is Recreate now, the updated Machine is deleted like any other of an old template:
-//! the new set may not exist before all old Machines are gone.
+//! it. The Machine counts when the set looks for missing Machines, and not when it looks for
+//! surplus Machines. The same applies to a Machine that cannot be parsed, because its instance may
+//! run. If the strategy is Recreate now, the updated Machine is deleted like any other of an old
+//! template: the new set may not exist before all old Machines are gone.
 //!
 //! A surplus Machine that is available stays while the deployment would have too few available
 //! Machines without it: a user may have scaled the deployment up since it lowered this set.
