@@ -207,19 +207,27 @@ pub(crate) fn answer(url: &str, path: &str) -> (u16, String) {
 }
 
 fn send(url: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+    try_send(url, method, path, body).expect("an answer")
+}
+
+/// Reads from an HTTP server that may just be starting; an error if it does not answer.
+pub(crate) fn try_answer(url: &str, path: &str) -> std::io::Result<(u16, String)> {
+    try_send(url, "GET", path, "")
+}
+
+fn try_send(url: &str, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
     let address = url.strip_prefix("http://").expect("plain HTTP");
-    let mut stream = TcpStream::connect(address).expect("a server listens");
+    let mut stream = TcpStream::connect(address)?;
     let length = body.len();
     write!(
         stream,
         "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    )
-    .expect("sent");
+    )?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
+    stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    (status.expect("a status"), body.to_owned())
+    Ok((status.expect("a status"), body.to_owned()))
 }
 
 /// Returns a port that was free a moment ago.

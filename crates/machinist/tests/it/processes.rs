@@ -10,7 +10,7 @@ use machinist_api::{Machine, MachineDeployment, Phase};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::process::{Ended, Process, Stopped, Up, answer, call, free_port, machinist};
+use crate::process::{Ended, Process, Stopped, Up, answer, call, free_port, machinist, try_answer};
 
 /// Timeout of every wait, far longer than needed on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -339,8 +339,8 @@ async fn both_programs_start_without_the_target_cluster() {
             let mut again = tokio::time::interval(Duration::from_millis(100));
             loop {
                 again.tick().await;
-                let listens = tokio::net::TcpStream::connect(&address).await.is_ok();
-                if listens && answer(&format!("http://{address}"), "/readyz").1.contains(expected) {
+                let ready = try_answer(&format!("http://{address}"), "/readyz");
+                if ready.is_ok_and(|(_, text)| text.contains(expected)) {
                     break;
                 }
             }
