@@ -294,11 +294,10 @@ impl Shared {
         &self,
         object: &ObjectReference,
         kind: EventType,
-        reason: &str,
-        (message, text): (u64, &str),
+        (uid, reason, message): &SeriesKey,
+        text: &str,
         first_seen: Timestamp,
     ) -> Event {
-        let uid = object.uid.as_deref().unwrap_or_default();
         let hash = hash_of_parts(&[uid, reason, &message.to_string(), &first_seen.as_second().to_string()]);
         let hash = format!(".{hash:016x}");
         let object_name = object.name.as_deref().unwrap_or_default();
@@ -310,7 +309,7 @@ impl Shared {
             metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..ObjectMeta::default() },
             involved_object: object.clone(),
             type_: Some(kind.as_str().to_owned()),
-            reason: Some(reason.to_owned()),
+            reason: Some(reason.clone()),
             message: Some(text.to_owned()),
             reporting_instance: Some(self.instance.clone()),
             ..Event::default()
@@ -337,9 +336,8 @@ impl Series {
     }
 
     /// The Event with its current times and count.
-    fn current(&self, shared: &Shared, reason: &str, message: u64) -> Event {
-        let text = (message, &*self.message);
-        let event = shared.event(&self.object, self.kind, reason, text, self.first_seen);
+    fn current(&self, shared: &Shared, key: &SeriesKey) -> Event {
+        let event = shared.event(&self.object, self.kind, key, &self.message, self.first_seen);
         let component = self.component.unwrap_or(&shared.component).to_owned();
         Event {
             first_timestamp: Some(Time(self.first_seen)),
@@ -355,10 +353,10 @@ impl Series {
 impl State {
     /// Whether the message of the key may have an Event of its own.
     fn has_room_for(&self, key: &SeriesKey) -> bool {
-        let first = (key.0.clone(), key.1.clone(), 1);
-        let similar =
-            self.series.range(first..).take_while(|(other, _)| (&other.0, &other.1) == (&key.0, &key.1));
-        self.series.contains_key(key) || similar.count() < MAX_MESSAGES
+        let first = || (key.0.clone(), key.1.clone(), 1);
+        let is_similar = |other: &SeriesKey| (&other.0, &other.1) == (&key.0, &key.1);
+        let similar = || self.series.range(first()..).take_while(|(other, _)| is_similar(other)).count();
+        self.series.contains_key(key) || similar() < MAX_MESSAGES
     }
 
     fn begin(&mut self, key: SeriesKey, series: Series) {
@@ -397,7 +395,7 @@ impl State {
             series.repeat_after = (series.repeat_after * 2).min(SLOWEST_REPEAT);
             // Counts as sent from now on: a failed Event does not justify a queue of its own.
             series.sent_count = series.count;
-            (occurrence, series.current(shared, &key.1, key.2))
+            (occurrence, series.current(shared, key))
         });
         self.reschedule(key, ends_at.max(now + FIRST_REPEAT));
         sent

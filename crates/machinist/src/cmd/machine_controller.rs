@@ -121,8 +121,8 @@ fn defaults(args: &MachineDefaultArgs) -> Defaults {
         bad_conditions: args
             .node_conditions
             .iter()
-            .map(|condition| condition.trim().to_owned())
             .filter(|condition| !condition.is_empty())
+            .cloned()
             .collect(),
     }
 }

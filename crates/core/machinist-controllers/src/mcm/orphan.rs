@@ -22,7 +22,7 @@ use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::orphan::{Action, Candidate, LIMIT_PERIOD, Settings, Snapshot};
 use machinist_runtime::{Ask, Kind, Lane, Observed, Opened, Remember, Stop};
 
-use self::sighting::{same_instance, take_list};
+use self::sighting::{may_be_recorded, same_instance, take_list};
 use super::contract::{Mcm, Runtime, World};
 use super::key::Key;
 use super::machine::ClassInputs;
@@ -262,13 +262,11 @@ fn delete(runtime: &Arc<Runtime>, seen: &Observation, permit: Permit) -> Result<
 /// Whether the stores show an owner of an orphan, which appeared after the lists.
 fn has_owner(seen: &Seen, provider: &dyn Provider, one: &Candidate, key: &str) -> bool {
     let id = &one.instance.id;
-    let may_be = |recorded: Option<&str>| same_instance(provider, recorded, id) != Some(false);
     let by_key = || seen.machines.by_index(BY_UID, key).next().is_some();
-    let by_record =
-        || seen.machines_with_id_like(id.as_str()).any(|(_, one)| may_be(one.facts.spec.provider_id()));
     let named = ObjectKey::cluster_scoped(one.instance.name.as_str());
+    let may_be = |of_node: Option<&str>| same_instance(provider, of_node, id) != Some(false);
     let by_id = || seen.nodes_with_id_like(id.as_str()).any(|(_, node)| may_be(node.facts.provider_id()));
     let by_node = || seen.nodes.get(&named).is_some() || by_id();
     let is_of_node = || by_node() && !is_reverted(Fix::NodesKeepInstances);
-    (!one.is_second && by_key()) || by_record() || is_of_node()
+    (!one.is_second && by_key()) || may_be_recorded(seen, provider, id) || is_of_node()
 }

@@ -307,6 +307,12 @@ pub(crate) fn differs_from_its_size(seen: &Seen, set: &MachineSetFacts) -> bool 
     usize::try_from(set.replicas()) != Ok(staying)
 }
 
+/// The part of a provider id that all spellings of one instance share: the text after the last
+/// slash. One spelling has the region before it, another the zone, and a third neither.
+fn end_of_id(id: &str) -> &str {
+    id.rsplit('/').next().unwrap_or(id)
+}
+
 /// Returns the objects of a store that cannot be parsed, and of which no older version is known.
 pub(crate) fn unknown<F>(store: &Store<F>) -> impl Iterator<Item = (&ObjectKey, &Unreadable)> {
     store.unreadable().filter(|(key, _)| store.get(key).is_none())
@@ -350,10 +356,4 @@ fn a_forgotten_secret_has_no_content_until_it_is_read_again() {
     entry.take_content(&parse());
     assert!(entry.has_content());
     assert_eq!(merge(&[entry]).1, b"hello");
-}
-
-/// The part of a provider id that all spellings of one instance share: the text after the last
-/// slash. One spelling has the region before it, another the zone, and a third neither.
-pub(crate) fn end_of_id(id: &str) -> &str {
-    id.rsplit('/').next().unwrap_or(id)
 }

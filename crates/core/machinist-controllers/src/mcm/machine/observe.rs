@@ -355,17 +355,11 @@ pub(crate) fn identity(
     let (held_by, shared_with) = sharing(runtime, seen, machine);
     let joined_as = node.and_then(|node| node.annotation(JOINED_AS));
     let joined_as = joined_as.filter(|id| !is_same_instance(runtime, recorded, Some(id)));
-    let like_the_node = text.into_iter().flat_map(|id| seen.machines_with_id_like(id));
-    let mut others = like_the_node.filter(|(key, other)| {
-        key.namespace == machine.namespace
-            && other.facts.uid != machine.uid
-            && is_same_instance(runtime, other.facts.spec.provider_id(), text)
-    });
     MachineIdentity {
         recorded: provider.parse_id(recorded.unwrap_or_default()),
         same_instance,
         node_id_is_read: provider.parse_id(text.unwrap_or_default()).ours().is_some(),
-        recorded_by: others.next().map(|(key, _)| key.name.clone()),
+        recorded_by: others_recording(runtime, seen, machine, text).next().map(|other| other.name.clone()),
         claimed_by: claimed_by.map(str::to_owned),
         held_by,
         shared_with,
@@ -376,11 +370,7 @@ pub(crate) fn identity(
 /// Returns the other Machine that owns the recorded instance, and another one that shares it if a
 /// Machine counts as the owner by its age alone.
 fn sharing(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> (Option<String>, Option<String>) {
-    let recorded = machine.spec.provider_id();
-    let like_it = recorded.into_iter().flat_map(|id| seen.machines_with_id_like(id));
-    let is_same = |other: &MachineFacts| is_same_instance(runtime, recorded, other.spec.provider_id());
-    let here = like_it.filter(|(key, one)| key.namespace == machine.namespace && is_same(&one.facts));
-    let others: Vec<_> = here.map(|(_, one)| &*one.facts).filter(|one| one.uid != machine.uid).collect();
+    let others: Vec<_> = others_recording(runtime, seen, machine, machine.spec.provider_id()).collect();
     let Some(other) = others.first() else { return (None, None) };
     let nodes: Vec<_> =
         nodes_of_instance(runtime, seen, machine).into_iter().map(|node| &*node.facts).collect();
@@ -389,6 +379,20 @@ fn sharing(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> (Option<St
         Some(owner) if !owner.is_shown => (None, Some(other.name.clone())),
         Some(_) | None => (None, None),
     }
+}
+
+/// Returns the other Machines of the namespace that record the instance with this id.
+fn others_recording<'w>(
+    runtime: &Runtime,
+    seen: &'w Seen,
+    machine: &MachineFacts,
+    id: Option<&str>,
+) -> impl Iterator<Item = &'w MachineFacts> {
+    let like_it = id.into_iter().flat_map(|id| seen.machines_with_id_like(id)).map(|(_, one)| &*one.facts);
+    like_it.filter(move |one| {
+        let is_other = one.namespace == machine.namespace && one.uid != machine.uid;
+        is_other && is_same_instance(runtime, one.spec.provider_id(), id)
+    })
 }
 
 /// Returns whether the provider id of a Node names the instance that a Machine records.

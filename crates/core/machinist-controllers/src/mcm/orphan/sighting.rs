@@ -87,10 +87,7 @@ enum Owner {
 }
 
 fn owner(seen: &Seen, provider: &dyn Provider, instance: &Instance, listed: &[Instance]) -> Option<Owner> {
-    let mut like_it = seen.machines_with_id_like(instance.id.as_str());
-    if like_it
-        .any(|(_, one)| same_instance(provider, one.facts.spec.provider_id(), &instance.id) != Some(false))
-    {
+    if may_be_recorded(seen, provider, &instance.id) {
         return Some(Owner::Machine);
     }
     let key = instance.key.as_ref()?;
@@ -103,6 +100,12 @@ fn owner(seen: &Seen, provider: &dyn Provider, instance: &Instance, listed: &[In
     };
     let is_own = same_instance(provider, recorded, &instance.id) != Some(false);
     Some(if !is_own && listed.iter().any(records) { Owner::OfAnother } else { Owner::Machine })
+}
+
+/// Whether a Machine may record an instance.
+pub(super) fn may_be_recorded(seen: &Seen, provider: &dyn Provider, id: &ProviderId) -> bool {
+    let mut recorded = seen.machines_with_id_like(id.as_str()).map(|(_, one)| one.facts.spec.provider_id());
+    recorded.any(|recorded| same_instance(provider, recorded, id) != Some(false))
 }
 
 /// Whether the provider id of a Machine or a Node names an instance; `None` if it is absent, or the

@@ -73,9 +73,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
             let plan = report(s, &obstacle.operation(), obstacle.state(s), why, obstacle.retry_at(s));
             plan.no_later_than(just_past(deadline))
         }
-        Some(obstacle) => {
-            report(s, &obstacle.operation(), obstacle.state(s), obstacle.why(s), obstacle.retry_at(s))
-        }
+        Some(obstacle) => obstructed(s, &obstacle),
     }
 }
 
@@ -410,8 +408,9 @@ pub(super) fn report(
     }
 }
 
-/// Reports what keeps a call for a recorded instance from being made. The Machine does not fail for
-/// it: the instance may have run for long, and no answer of the cloud speaks against it.
+/// Reports what keeps a call from being made, without a deadline. A Machine with a recorded
+/// instance does not fail for it: the instance may have run for long, and no answer of the cloud
+/// speaks against it.
 pub(super) fn obstructed(s: &Snapshot, obstacle: &Obstacle<'_>) -> Plan<Action> {
     report(s, &obstacle.operation(), obstacle.state(s), obstacle.why(s), obstacle.retry_at(s))
 }

@@ -85,11 +85,11 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if s.machine.status.phase != Phase::Terminating {
         return begin(s, since);
     }
-    if let Some(unusable) = s.unusable_id().filter(|_| !s.machine.wants_force_deletion()) {
-        return hold(s, unusable, since);
-    }
-    if let Some(overwritten) = s.overwritten_id().filter(|_| !s.machine.wants_force_deletion()) {
-        return hold(s, overwritten, since);
+    let wrong_id = || s.unusable_id().or_else(|| s.overwritten_id());
+    if !s.machine.wants_force_deletion()
+        && let Some(wrong) = wrong_id()
+    {
+        return hold(s, wrong, since);
     }
     // Once the cloud was asked to delete the instance, this Machine owned it. Its Node, which
     // showed that, may be gone.

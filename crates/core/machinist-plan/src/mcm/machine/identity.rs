@@ -104,9 +104,16 @@ pub(super) enum OwnNode<'s> {
 impl Snapshot {
     /// Returns the proof that a Node belongs to another Machine or instance.
     pub(super) fn of_another(&self, node: &NodeFacts) -> Option<String> {
-        let MachineIdentity { recorded, same_instance, node_id_is_read, recorded_by, claimed_by, .. } =
-            &self.identity;
-        if let Some(other) = &self.identity.held_by {
+        let MachineIdentity {
+            recorded,
+            same_instance,
+            node_id_is_read,
+            recorded_by,
+            claimed_by,
+            held_by,
+            ..
+        } = &self.identity;
+        if let Some(other) = held_by {
             return Some(format!("machine {other} records the same instance"));
         }
         if *same_instance {
@@ -126,17 +133,14 @@ impl Snapshot {
 
     /// Returns the patch that the Machine's Node needs, if any.
     pub(super) fn node_sync(&self, node: &Arc<NodeFacts>) -> Option<NodeSync> {
-        let needed = NodeSync::needed(&self.machine, node, &self.cluster, self.node_marks);
+        let mut needed = NodeSync::needed(&self.machine, node, &self.cluster, self.node_marks);
         // Go MCM adds the finalizer without a mark. Another installation in the cluster would take
         // such a Node for one without a Machine.
         let lacks_mark = node.has_finalizer && node.deleting_since.is_none() && node.mark().is_none();
-        let needed = if lacks_mark && self.identity.same_instance {
-            let mut sync = needed.unwrap_or_else(|| NodeSync::empty(node));
+        if lacks_mark && self.identity.same_instance {
+            let sync = needed.get_or_insert_with(|| NodeSync::empty(node));
             sync.annotations.insert(NODE_MARK.to_owned(), Some(self.mark().to_string()));
-            Some(sync)
-        } else {
-            needed
-        };
+        }
         needed.filter(|_| self.may_mark())
     }
 
@@ -216,6 +220,19 @@ impl Snapshot {
         self.machine.provider_id.is_some() && !self.nodes_freshness.is_fresh()
     }
 
+    /// Returns why nothing is deleted if the Machine recorded another instance when this program
+    /// marked its Node: someone has overwritten the id. The recorded instance may be absent, or
+    /// another's, and the Machine's own would stay for ever.
+    pub(super) fn overwritten_id(&self) -> Option<Why> {
+        let Known::Present(node) = &self.node else { return None };
+        let MachineIdentity { recorded, joined_as, .. } = &self.identity;
+        let (id, joined_as) = (recorded.ours()?.to_string(), joined_as.clone()?);
+        let node = (node.mark()? == self.mark()).then(|| node.name.clone())?;
+        let fix = format!("set spec.providerID to {joined_as}");
+        let reason = McmReason::ProviderIdOverwritten { id, joined_as, node };
+        Some(Why::new(reason, Step::Fix(fix)))
+    }
+
     /// Returns why nothing is created or deleted for the Machine if the provider cannot parse its
     /// recorded id.
     pub(super) fn unusable_id(&self) -> Option<Why> {
@@ -234,21 +251,6 @@ impl Snapshot {
                 Some(Why::new(reason, Step::Fix(fix.to_owned())))
             }
         }
-    }
-}
-
-impl Snapshot {
-    /// Returns why nothing is deleted if the Machine recorded another instance when this program
-    /// marked its Node: someone has overwritten the id. The recorded instance may be absent, or
-    /// another's, and the Machine's own would stay for ever.
-    pub(super) fn overwritten_id(&self) -> Option<Why> {
-        let Known::Present(node) = &self.node else { return None };
-        let MachineIdentity { recorded, joined_as, .. } = &self.identity;
-        let (id, joined_as) = (recorded.ours()?.to_string(), joined_as.clone()?);
-        let node = (node.mark()? == self.mark()).then(|| node.name.clone())?;
-        let fix = format!("set spec.providerID to {joined_as}");
-        let reason = McmReason::ProviderIdOverwritten { id, joined_as, node };
-        Some(Why::new(reason, Step::Fix(fix)))
     }
 }
 

@@ -102,10 +102,13 @@ pub(super) fn victims(s: &Snapshot) -> Vec<&Arc<MachineFacts>> {
 
 /// Whether a Machine was updated in place and is about to move to its new set.
 pub(super) fn moves(s: &Snapshot, machine: &MachineFacts) -> bool {
-    let deployment = s.deployment.as_ref().filter(|deployment| deployment.recreates());
-    let is_old = deployment
-        .is_some_and(|deployment| !is_same_template(&deployment.spec.template, &s.set.spec.template));
-    machine.is_updated_in_place() && !is_old
+    // Templates are compared only for the few Machines with the label.
+    let is_old = || {
+        let deployment = s.deployment.as_ref().filter(|deployment| deployment.recreates());
+        deployment
+            .is_some_and(|deployment| !is_same_template(&deployment.spec.template, &s.set.spec.template))
+    };
+    machine.is_updated_in_place() && !is_old()
 }
 
 /// Leaves out the available Machines without which the deployment would have too few. The choice of
