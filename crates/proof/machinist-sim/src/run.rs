@@ -121,6 +121,9 @@ pub(crate) trait Court {
 /// commit, the last event).
 const LATE_EFFECTS: Duration = Duration::from_secs(90);
 
+/// Time in which a call in flight is answered after all faults have ended.
+const CALLS_END_WITHIN: Duration = Duration::from_secs(3);
+
 /// Plays a scenario in a world, and checks its end state.
 pub(crate) async fn run<W: Court>(
     world: Result<W, ScenarioError>,
@@ -149,10 +152,20 @@ async fn judge(world: &impl Court, depth: Depth) -> Outcome {
     if depth == Depth::Quiescence {
         let found = world.quiet().await;
         note_all(world, found);
+        let_calls_end(world).await;
         note_all(world, world.missing());
     }
+    let_calls_end(world).await;
     note_all(world, world.sum_up());
     Ok(())
+}
+
+/// Waits if something is missing: a process repeats some calls for ever, and while one of them is
+/// in flight, its object waits for the answer.
+async fn let_calls_end(world: &impl Court) {
+    if !world.missing().is_empty() {
+        tokio::time::sleep(CALLS_END_WITHIN).await;
+    }
 }
 
 /// Waits for the end state. When the patience of the world ends, the missing parts become
