@@ -38,6 +38,14 @@ pub trait Contract: Sized + Send + Sync + 'static {
     /// writes, and metrics are derived from it.
     fn feeds(tools: &Self::Tools) -> Vec<Box<dyn Feed<Self>>>;
 
+    /// Whether a decision about the key needs the deferred kinds, see [`Fed::IS_DEFERRED`]. The
+    /// answer must depend only on kinds that are not deferred.
+    ///
+    /// [`Fed::IS_DEFERRED`]: crate::Fed::IS_DEFERRED
+    fn needs_deferred(_seen: &Self::Seen, _key: &Self::Key) -> bool {
+        true
+    }
+
     /// Forgets all remembered times after a step of the wall clock. `now` is the new time.
     fn forget_moments(seen: &mut Self::Seen, now: jiff::Timestamp);
 

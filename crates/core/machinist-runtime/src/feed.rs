@@ -34,6 +34,9 @@ pub trait Fed<C: Contract>: Send + Sync + Sized + 'static {
     /// Whether deadlines leave out a long silence of this watch: they end a state that the watch
     /// shows.
     const HAS_DEADLINES: bool = false;
+    /// Whether only a few keys need the kind, see [`Contract::needs_deferred`]. Its watch begins
+    /// after the other kinds have been listed, so that their lists do not compete with its own.
+    const IS_DEFERRED: bool = false;
 
     /// The cluster that has the objects.
     fn cluster() -> Cluster {
@@ -134,6 +137,10 @@ pub trait Feed<C: Contract>: Send + Sync {
     /// Whether the watch delivered something within two minutes.
     fn is_fresh(&self, _seen: &C::Seen) -> bool {
         true
+    }
+    /// Whether only a few keys need the kind.
+    fn is_deferred(&self) -> bool {
+        false
     }
     /// When the watch last delivered something.
     fn heard_at(&self, _seen: &C::Seen) -> Option<Instant> {

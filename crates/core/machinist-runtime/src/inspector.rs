@@ -77,13 +77,13 @@ impl<C: Contract> Inspector<C> {
 
     /// Whether all stores are complete.
     pub fn is_ready(&self) -> bool {
-        self.runtime.started().is_some()
+        self.runtime.is_synced(&self.runtime.lock().seen)
     }
 
     /// Why the process is not ready; `None` if it is ready.
     pub fn not_ready(&self) -> Option<String> {
         let world = self.runtime.lock();
-        if self.runtime.started().is_some() {
+        if self.runtime.is_synced(&world.seen) {
             return C::unready(&world.seen, &self.runtime.tools);
         }
         let feeds = self.runtime.feeds.iter().filter(|feed| !feed.is_synced(&world.seen));

@@ -62,7 +62,7 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         let world = runtime.world.lock();
         // Checked again under this lock: another worker may have opened a charge on the key since
         // the first check.
-        let may_decide = (runtime.is_synced(&world.seen) && world.barrier.blocked(key).is_none())
+        let may_decide = (runtime.is_synced_for(&world.seen, key) && world.barrier.blocked(key).is_none())
             || runtime.goes_on_from(&world, key).is_some_and(|from| from <= Instant::now());
         if may_decide { K::observe(runtime, &world, id) } else { Observed::NotYet }
     });

@@ -84,9 +84,9 @@ impl<C: Contract> Running<C> {
         Ended { component, reason }
     }
 
-    /// Whether all stores are complete, so that the process makes decisions.
+    /// Whether all stores are complete, so that the process decides about every object.
     pub fn is_ready(&self) -> bool {
-        self.runtime.started().is_some()
+        self.runtime.is_synced(&self.runtime.lock().seen)
     }
 
     /// Prevents new work, and waits at most `at_most` for the work in flight.

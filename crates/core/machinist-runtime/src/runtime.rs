@@ -12,7 +12,7 @@ use machinist_kube::barrier::Charge;
 use machinist_kube::lease::Leadership;
 use machinist_kube::recorder::{EventType, Recorder};
 use machinist_kube::{Cluster, KeyQueue, Skew};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, SetOnce};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -65,10 +65,13 @@ pub struct Runtime<C: Contract> {
     pub(crate) began: Instant,
     /// Driver calls and other tasks that outlive a pass. The runtime aborts them at its end.
     pub(crate) tasks: Mutex<JoinSet<()>>,
-    /// The time at which all stores were first complete. A step of the clock resets the time,
-    /// because the runtime treats the step like a restart.
+    /// When the kinds that are not deferred had been listed, and the watches of the deferred kinds
+    /// began.
+    pub(crate) listed_first: SetOnce<Instant>,
+    /// The time at which the stores that are not deferred were first complete. A step of the clock
+    /// resets the time, because the runtime treats the step like a restart.
     pub(crate) started: Mutex<Option<Timestamp>>,
-    /// Whether the objects showed a former leader when the stores were first complete.
+    /// Whether the objects showed a former leader at that time.
     had_leader: AtomicBool,
     /// The time at which the stores of the control cluster were first complete.
     control_listed: Mutex<Option<(Instant, Timestamp)>>,
@@ -102,6 +105,7 @@ impl<C: Contract> Runtime<C> {
             leadership,
             began: Instant::now(),
             tasks: Mutex::new(JoinSet::new()),
+            listed_first: SetOnce::new(),
             started: Mutex::default(),
             had_leader: AtomicBool::default(),
             control_listed: Mutex::default(),
@@ -132,8 +136,18 @@ impl<C: Contract> Runtime<C> {
     }
 
     /// Whether every watched kind has been listed.
-    pub fn is_synced(&self, seen: &C::Seen) -> bool {
+    pub(crate) fn is_synced(&self, seen: &C::Seen) -> bool {
         self.feeds.iter().all(|feed| feed.is_synced(seen))
+    }
+
+    /// Whether every watched kind has been listed that decisions about the key need.
+    pub fn is_synced_for(&self, seen: &C::Seen, key: &C::Key) -> bool {
+        self.is_synced(seen) || (self.is_synced_first(seen) && !C::needs_deferred(seen, key))
+    }
+
+    /// Whether every watched kind that is not deferred has been listed.
+    fn is_synced_first(&self, seen: &C::Seen) -> bool {
+        self.feeds.iter().all(|feed| feed.is_deferred() || feed.is_synced(seen))
     }
 
     /// The time at which the stores of the control cluster were first complete.
@@ -155,7 +169,7 @@ impl<C: Contract> Runtime<C> {
             return None;
         }
         let (listed, _) = self.control_listed()?;
-        let unfilled = (!self.is_synced(&world.seen)).then_some(listed);
+        let unfilled = (!self.is_synced_for(&world.seen, key)).then_some(listed);
         let mut writes = Vec::new();
         for (expect, sent) in world.barrier.open_writes(key) {
             if expect.cluster == Cluster::Control {
@@ -200,7 +214,8 @@ impl<C: Contract> Runtime<C> {
         Timestamp::from_second(shown.as_second().saturating_add(1)).unwrap_or(Timestamp::MAX)
     }
 
-    /// The time at which this process began to decide; `None` before all stores are complete.
+    /// The time at which this process began to decide; `None` before all stores are complete that
+    /// are not deferred.
     pub fn started(&self) -> Option<Timestamp> {
         *self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -225,7 +240,8 @@ impl<C: Contract> Runtime<C> {
         of(&self.options.skew).max(of(&self.options.target_skew))
     }
 
-    /// Checks whether all stores are complete. If they are, records the time and wakes all keys.
+    /// Checks whether stores have become complete, and wakes the keys that waited for them. Records
+    /// the time at which the process begins to decide.
     pub fn note_synced(&self, world: &World<C>) {
         let mut control = self.feeds.iter().filter(|feed| feed.cluster() == Some(Cluster::Control));
         if control.all(|feed| feed.is_synced(&world.seen)) {
@@ -238,18 +254,30 @@ impl<C: Contract> Runtime<C> {
                     .for_each(|key| self.wake(key));
             }
         }
-        if !self.is_synced(&world.seen) {
-            return;
-        }
-        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
-        if started.is_none() {
-            *started = Some(self.now());
-            self.had_leader.store(C::shows_former_leader(&world.seen), Ordering::Relaxed);
+        let is_synced = self.is_synced(&world.seen);
+        if is_synced {
             tracing::info!("All stores are complete");
         }
-        for key in C::Key::all(&world.seen, &self.tools) {
-            self.wake(key);
+        if self.begin_to_decide(world) {
+            C::Key::all(&world.seen, &self.tools).into_iter().for_each(|key| self.wake(key));
+        } else if is_synced {
+            let keys = C::Key::all(&world.seen, &self.tools).into_iter();
+            keys.filter(|key| C::needs_deferred(&world.seen, key)).for_each(|key| self.wake(key));
         }
+    }
+
+    /// Records the time at which the stores that are not deferred are first complete. Returns
+    /// whether that is now.
+    fn begin_to_decide(&self, world: &World<C>) -> bool {
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        if started.is_some() || !self.is_synced_first(&world.seen) {
+            return false;
+        }
+        *started = Some(self.now());
+        self.had_leader.store(C::shows_former_leader(&world.seen), Ordering::Relaxed);
+        // Another call may have set it: a step of the clock resets only the time.
+        let _ = self.listed_first.set(Instant::now());
+        true
     }
 
     /// Records a decision about a key.

@@ -26,7 +26,9 @@ impl<C: Contract> Runtime<C> {
     /// The silent API servers.
     pub fn silent_servers(&self, world: &World<C>) -> Vec<SilentServer> {
         let mut clusters: BTreeMap<Cluster, Silent> = BTreeMap::new();
-        for feed in &self.feeds {
+        // The watch of a deferred kind may not have begun.
+        let begun = self.listed_first.initialized();
+        for feed in self.feeds.iter().filter(|feed| begun || !feed.is_deferred()) {
             let Some(cluster) = feed.cluster() else { continue };
             let heard = feed.heard_at(&world.seen);
             let failure = world.failing.get(feed.resource());

@@ -50,7 +50,8 @@ pub fn take_in<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, delta: Delta<F>) {
         }
         if !was_fresh && F::store(&world.seen).is_fresh() {
             wake.extend(world.fresh_reads.heard(F::RESOURCE));
-            let silent_since = heard_before.filter(|heard| F::HAS_DEADLINES && GAP_AFTER < heard.elapsed());
+            let silent_from = runtime.silent_from(heard_before, F::IS_DEFERRED);
+            let silent_since = silent_from.filter(|heard| F::HAS_DEADLINES && GAP_AFTER < heard.elapsed());
             if let Some(since) = silent_since {
                 runtime.gaps.add(runtime.past(since), runtime.now());
             }

@@ -107,7 +107,9 @@ impl<C: Contract> Runtime<C> {
             let world = self.world.lock();
             let watched = self.feeds.iter().filter(|feed| feed.has_deadlines());
             let heard = watched.filter(|feed| !feed.is_fresh(&world.seen));
-            let silent_since = heard.filter_map(|feed| feed.heard_at(&world.seen)).min();
+            let silent_since = heard
+                .filter_map(|feed| self.silent_from(feed.heard_at(&world.seen), feed.is_deferred()))
+                .min();
             let is_listed = self.control_listed_at().is_some();
             let longest = is_listed.then(|| C::longest_timeout(&world.seen, &self.tools));
             (silent_since.map(|heard| self.past(heard)), longest.unwrap_or(Duration::MAX))
@@ -124,6 +126,12 @@ impl<C: Contract> Runtime<C> {
         unseen.end_at(now);
         unseen.forget_before(now, longest);
         unseen
+    }
+
+    /// Since when a watch that is not fresh was silent: a deferred kind that was never listed is
+    /// silent since its watch began.
+    pub(crate) fn silent_from(&self, heard: Option<Instant>, is_deferred: bool) -> Option<Instant> {
+        heard.or_else(|| self.listed_first.get().copied().filter(|_| is_deferred))
     }
 
     /// Converts an earlier time of the monotonic clock to wall-clock time.

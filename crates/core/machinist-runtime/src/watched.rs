@@ -50,6 +50,10 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
         F::HAS_DEADLINES
     }
 
+    fn is_deferred(&self) -> bool {
+        F::IS_DEFERRED
+    }
+
     fn is_fresh(&self, seen: &C::Seen) -> bool {
         F::store(seen).is_fresh()
     }
@@ -68,6 +72,9 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
 
     fn watch(&self, runtime: Arc<Runtime<C>>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
+            if F::IS_DEFERRED {
+                runtime.listed_first.wait().await;
+            }
             let (api, mut options) = F::watched(&runtime);
             let log = watch_log::of::<F::Object>(F::RESOURCE);
             let noted = runtime.clone();

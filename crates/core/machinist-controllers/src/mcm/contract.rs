@@ -64,6 +64,12 @@ impl Contract for Mcm {
         feeds
     }
 
+    /// Only drains look at pods, budgets and volumes.
+    fn needs_deferred(seen: &Seen, key: &Key) -> bool {
+        let Key::Machine(id) = key else { return false };
+        seen.machines.get(id).is_some_and(|machine| machine.facts.may_be_drained())
+    }
+
     fn longest_timeout(seen: &Seen, tools: &Tools) -> Duration {
         let Some(machine) = &tools.machine else { return Duration::ZERO };
         let defaults = &machine.defaults;

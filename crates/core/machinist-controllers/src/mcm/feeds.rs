@@ -380,6 +380,7 @@ impl Fed<Mcm> for NodeFacts {
 
 impl Fed<Mcm> for PodFacts {
     stored! { Mcm; pods: Pod as "pods", namespaced in target }
+    const IS_DEFERRED: bool = true;
     const HAS_DEADLINES: bool = true;
 
     fn watched(runtime: &Runtime) -> (Api<Pod>, WatchOptions) {
@@ -408,6 +409,7 @@ fn machines_awaiting_pod(seen: &Seen, pod: &PodFacts) -> Vec<Key> {
 
 impl Fed<Mcm> for BudgetFacts {
     stored! { Mcm; budgets: PodDisruptionBudget as "poddisruptionbudgets", namespaced in target }
+    const IS_DEFERRED: bool = true;
 
     fn watched(runtime: &Runtime) -> (Api<PodDisruptionBudget>, WatchOptions) {
         (Api::all(runtime.clients.target.clone()), WatchOptions::default())
@@ -421,6 +423,7 @@ impl Fed<Mcm> for BudgetFacts {
 
 impl Fed<Mcm> for AttachmentFacts {
     stored! { Mcm; attachments: VolumeAttachment as "volumeattachments", all in target }
+    const IS_DEFERRED: bool = true;
 
     fn watched(runtime: &Runtime) -> (Api<VolumeAttachment>, WatchOptions) {
         (Api::all(runtime.clients.target.clone()), WatchOptions::default())
@@ -437,6 +440,7 @@ impl Fed<Mcm> for AttachmentFacts {
 
 impl Fed<Mcm> for ClaimFacts {
     stored! { Mcm; claims: PersistentVolumeClaim as "persistentvolumeclaims", namespaced in target }
+    const IS_DEFERRED: bool = true;
 
     fn watched(runtime: &Runtime) -> (Api<PersistentVolumeClaim>, WatchOptions) {
         (Api::all(runtime.clients.target.clone()), WatchOptions::default())
@@ -451,6 +455,7 @@ impl Fed<Mcm> for ClaimFacts {
 
 impl Fed<Mcm> for VolumeFacts {
     stored! { Mcm; volumes: PersistentVolume as "persistentvolumes", all in target }
+    const IS_DEFERRED: bool = true;
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.extend(machines_awaiting(seen, &change.key.name));

@@ -232,6 +232,28 @@ async fn a_server_error_is_no_answer_about_a_pod() {
     split.until_deleted().await;
 }
 
+/// The list of all pods takes long in a large cluster, and only drains need it.
+#[tokio::test(start_paused = true)]
+async fn only_drains_wait_for_the_list_of_pods() {
+    let mut split = Split::new().await;
+    split.cut(Link::Rejects { method: &Method::GET, path: "/pods", code: 500 });
+    split.restart();
+    split.world.scale(2).await;
+    split.world.until_running(2).await;
+    split.world.scale(0).await;
+    tokio::time::sleep(DRAIN_TIMEOUT * 2).await;
+    assert_eq!(split.world.cloud.alive(), 2, "the instances stay: {}", split.why());
+    assert!(split.has_pod().await);
+    let not_ready = split.inspector().not_ready().unwrap_or_default();
+    assert!(not_ready.contains("pods missing"), "{not_ready}");
+    split.cut(Link::Up);
+    split.world.until("the Machine without pods is gone", async |w| w.cloud.alive() == 1).await;
+    tokio::time::sleep(DRAIN_TIMEOUT / 2).await;
+    assert_eq!(split.world.cloud.alive(), 1, "no drain was under way before: {}", split.why());
+    split.until_deleted().await;
+    assert!(!split.has_pod().await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rejected_eviction_is_reported_until_the_drain_is_forced() {
     for code in [403, 500] {

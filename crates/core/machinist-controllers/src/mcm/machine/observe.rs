@@ -23,6 +23,7 @@ use super::token::token;
 use super::volumes::{OnNodes, volumes};
 use crate::mcm::contract::{Runtime, World};
 use crate::mcm::evidence;
+use crate::mcm::key::Key;
 use crate::mcm::reference::object_key;
 use crate::mcm::seen::{BY_MACHINE, BY_NAMESPACE, BY_NODE, DELETING, SecretEntry, Seen, YES, merge};
 use crate::mcm::server_freeze::frozen_by_server;
@@ -197,7 +198,8 @@ fn reads(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> Reads {
             is_blind: false,
         });
     }
-    if !runtime.is_synced(seen) {
+    let key = Key::Machine(ObjectKey::new(&machine.namespace, &machine.name));
+    if !runtime.is_synced_for(seen, &key) {
         let since = runtime.control_listed_at().unwrap_or_else(|| runtime.now());
         let error = "this process has never listed its objects".to_owned();
         reads.silence = Some(TargetSilence { since, last: now, error, is_blind: true });
