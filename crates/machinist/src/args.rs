@@ -582,7 +582,7 @@ mod tests {
         for (line, expected) in [
             ("machinist up --until ready --timeout 5", &["--timeout <DURATION>", "a unit is missing"][..]),
             ("machinist up --timeout 5m", &["--until"]),
-            ("machinist machine-controller --target-kubeconfig a", &["--sim-endpoint <URL>", "required"]),
+            ("machinist machine-controller --provider sim", &["--sim-endpoint <URL>", "required"]),
             (
                 "machinist machine-controller --sim-endpoint /nope",
                 &["invalid value '/nope' for '--sim-endpoint <URL>': expected http://ADDRESS:PORT"],

@@ -27,6 +27,8 @@ use crate::wiring::credential::TokenFrom;
 /// The clouds, in the order of the help.
 pub(crate) static CLOUDS: [Cloud; 3] = [sim::CLOUD, hcloud::CLOUD, docker::CLOUD];
 
+/// The state of a process whose provider can be used at once.
+pub(crate) const STARTING: &str = "starting";
 /// Heading of the flags that choose a cloud.
 const HEADING: &str = "Cloud";
 
@@ -41,6 +43,8 @@ pub(crate) struct Cloud {
     pub about: &'static str,
     /// Checks a providerSpec. The error names the first wrong field and the expected value.
     pub check: fn(&Value) -> Result<(), Error>,
+    /// Whether a machine controller without `--provider` serves the cloud.
+    pub by_default: fn(&CloudArgs) -> bool,
     /// The first flag that is set and that only this cloud has.
     pub own_flag: fn(&CloudArgs) -> Option<&'static str>,
     /// Returns what a machine controller needs. An error names a wrong flag or variable.
@@ -66,7 +70,7 @@ pub(crate) struct ForMachines {
 impl ForMachines {
     /// A provider that can be used at once.
     fn ready(provider: Arc<dyn Provider>, call_bound: Duration) -> Self {
-        Self { provider: Box::pin(std::future::ready(Ok(provider))), waits_for: "starting", call_bound }
+        Self { provider: Box::pin(std::future::ready(Ok(provider))), waits_for: STARTING, call_bound }
     }
 }
 
@@ -128,13 +132,24 @@ pub(crate) enum UpCloud {
 /// The flags of a machine controller that choose a cloud and its settings.
 #[derive(Debug, Args)]
 pub(crate) struct CloudArgs {
-    /// Cloud that runs the instances
-    #[arg(long, value_name = "NAME", default_value = "sim", value_parser = parse(), help_heading = HEADING)]
-    pub provider: &'static Cloud,
+    /// Clouds whose classes are served, comma-separated; the field `provider` of a class chooses
+    /// one of them [default: every cloud that has its settings]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse(), help_heading = HEADING)]
+    pub provider: Vec<&'static Cloud>,
     #[command(flatten)]
     pub sim: sim::SimArgs,
     #[command(flatten)]
     pub docker: docker::DockerArgs,
+}
+
+impl CloudArgs {
+    /// The clouds that a machine controller serves.
+    pub(crate) fn served(&self) -> Vec<&'static Cloud> {
+        match self.provider.as_slice() {
+            [] => CLOUDS.iter().filter(|cloud| (cloud.by_default)(self)).collect(),
+            named => named.to_vec(),
+        }
+    }
 }
 
 impl fmt::Debug for Cloud {

@@ -12,6 +12,7 @@
 mod clock;
 pub mod contract;
 mod fence;
+mod providers;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use serde_json::Value;
 
 pub use clock::CloudClock;
 pub use fence::{Fence, may_change};
+pub use providers::Providers;
 
 /// A cloud that users can name in a MachineClass.
 ///

@@ -45,10 +45,13 @@ pub struct Accounts {
 #[derive(Default)]
 struct State {
     accounts: BTreeMap<AccountId, Arc<Account>>,
-    /// Drivers by the Secrets that opened them, and by place. With this memory, no pass reads a
-    /// credential twice.
-    opened: BTreeMap<(String, Place), Known>,
+    /// Drivers by provider, by the Secrets that opened them, and by place. With this memory, no
+    /// pass reads a credential twice.
+    opened: BTreeMap<Opener, Known>,
 }
+
+/// The name of a provider, the Secrets that open an account, and its place.
+type Opener = (String, String, Place);
 
 /// A driver that was opened with Secrets.
 struct Known {
@@ -72,6 +75,8 @@ pub(crate) const CAUTIOUS: Promises = Promises {
 /// A driver and its account. All drivers of an account share its limits.
 #[derive(Clone)]
 pub struct Opened {
+    /// The provider, which reads the ids of the account's instances.
+    pub provider: Arc<dyn Provider>,
     /// The driver for calls with this credential.
     pub driver: Arc<dyn Driver>,
     /// The account, whose limits apply to the calls.
@@ -100,6 +105,8 @@ impl Opened {
 /// The limits and the memory of one account.
 pub struct Account {
     id: AccountId,
+    /// The name of the provider, for metrics.
+    cloud: Box<str>,
     /// Limits the number of concurrent calls.
     slots: Arc<Semaphore>,
     /// The calls that wait for a slot and a token.
@@ -173,12 +180,18 @@ struct Pace {
 }
 
 impl Accounts {
-    /// Returns the driver that was opened with that version of the Secrets in that place.
-    pub fn opened(&self, secrets: &str, place: &Place, version: u64) -> Option<Opened> {
+    /// Returns the driver that the provider opened with that version of the Secrets in that place.
+    pub fn opened(
+        &self,
+        provider: &dyn Provider,
+        secrets: &str,
+        place: &Place,
+        version: u64,
+    ) -> Option<Opened> {
         let mut state = self.lock();
         let known = state
             .opened
-            .get_mut(&(secrets.to_owned(), place.clone()))
+            .get_mut(&opener(provider, secrets, place))
             .filter(|known| known.version == version)?;
         known.last_used = Instant::now();
         Some(known.opened.clone())
@@ -191,7 +204,7 @@ impl Accounts {
     /// If the provider cannot use the credential.
     pub fn open(
         &self,
-        provider: &dyn Provider,
+        provider: &Arc<dyn Provider>,
         calls_at_once: usize,
         secrets: &str,
         version: u64,
@@ -200,16 +213,23 @@ impl Accounts {
         let id = provider.account(credential, place);
         let driver = provider.open(&id, credential, place)?;
         let rate = driver.promises().rate;
-        let account = self.limits(id, calls_at_once, rate);
-        let opened = Opened { driver, account, place: place.clone() };
+        let account = self.limits(provider.name(), id, calls_at_once, rate);
+        let opened = Opened { provider: provider.clone(), driver, account, place: place.clone() };
         let known = Known { version, opened: opened.clone(), last_used: Instant::now() };
-        self.lock().opened.insert((secrets.to_owned(), place.clone()), known);
+        self.lock().opened.insert(opener(&**provider, secrets, place), known);
         Ok(opened)
     }
 
-    /// Returns the account with its limits, for calls without a driver.
-    pub fn limits(&self, id: AccountId, calls_at_once: usize, rate: Option<CallRate>) -> Arc<Account> {
-        let new = || Arc::new(Account::new(id.clone(), calls_at_once, rate));
+    /// Returns the account with its limits, for calls without a driver. `cloud` is the name of the
+    /// provider, or of the API that is called.
+    pub fn limits(
+        &self,
+        cloud: &str,
+        id: AccountId,
+        calls_at_once: usize,
+        rate: Option<CallRate>,
+    ) -> Arc<Account> {
+        let new = || Arc::new(Account::new(cloud, id.clone(), calls_at_once, rate));
         let account = self.lock().accounts.entry(id.clone()).or_insert_with(new).clone();
         account.pace().last_used = Instant::now();
         account
@@ -247,8 +267,12 @@ impl Accounts {
     }
 }
 
+fn opener(provider: &dyn Provider, secrets: &str, place: &Place) -> Opener {
+    (provider.name().to_owned(), secrets.to_owned(), place.clone())
+}
+
 impl Account {
-    fn new(id: AccountId, calls_at_once: usize, rate: Option<CallRate>) -> Self {
+    fn new(cloud: &str, id: AccountId, calls_at_once: usize, rate: Option<CallRate>) -> Self {
         let pace = Pace {
             bucket: rate.map(Bucket::full),
             paused_until: None,
@@ -258,7 +282,13 @@ impl Account {
             last_used: Instant::now(),
         };
         let slots = Arc::new(Semaphore::new(calls_at_once));
-        Self { id, slots, line: Arc::default(), pace: Mutex::new(pace), sightings: Mutex::default() }
+        let (line, sightings) = (Arc::default(), Mutex::default());
+        Self { id, cloud: cloud.into(), slots, line, pace: Mutex::new(pace), sightings }
+    }
+
+    /// The name of the provider, or of the API that is called.
+    pub(crate) fn cloud(&self) -> &str {
+        &self.cloud
     }
 
     /// The name of the account: a hash that does not reveal the credential.
@@ -456,7 +486,7 @@ mod tests {
     use super::*;
 
     fn account(rate: Option<CallRate>) -> Account {
-        Account::new(AccountId::of([b"a".as_slice()]), 1, rate)
+        Account::new("sim", AccountId::of([b"a".as_slice()]), 1, rate)
     }
 
     #[tokio::test(start_paused = true)]
@@ -594,7 +624,7 @@ mod tests {
     async fn list_results_are_forgotten_when_the_clock_steps() {
         let at = |second| Timestamp::from_second(second).expect("a valid time");
         let accounts = Accounts::default();
-        let account = accounts.limits(AccountId::of([b"a".as_slice()]), 1, None);
+        let account = accounts.limits("sim", AccountId::of([b"a".as_slice()]), 1, None);
         let share = |started, ended| account.share(Sightings::new(at(started), at(ended), Vec::new()));
         let shown = || account.sightings().map(|sightings| sightings.started);
         share(100, 101);

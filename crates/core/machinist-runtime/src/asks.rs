@@ -244,7 +244,7 @@ impl<C: Contract> Runtime<C> {
         if call == Call::PROBE && answer.is_ok() {
             account.end_assumed_pause();
         }
-        self.measure(call, sent.elapsed(), answer.as_ref().err());
+        self.measure(account.cloud(), call, sent.elapsed(), answer.as_ref().err());
         let answered =
             Answered { started: began, ended: self.now(), account: Some(account.id().clone()), answer };
         let remembered = panics::catch(|| {
@@ -263,8 +263,8 @@ impl<C: Contract> Runtime<C> {
         }
     }
 
-    fn measure(&self, call: Call, took: Duration, error: Option<&Error>) {
-        self.note_measurement(&Measurement::Call { call, took, error });
+    fn measure(&self, cloud: &str, call: Call, took: Duration, error: Option<&Error>) {
+        self.note_measurement(&Measurement::Call { cloud, call, took, error });
         let (call, metrics) = (call.to_string(), &self.options.metrics);
         let result = error.map_or_else(|| "ok".to_owned(), |error| error.kind.to_string());
         metrics.count(&CALLS, &[("call", &call), ("result", &result)]);

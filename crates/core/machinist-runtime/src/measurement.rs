@@ -28,6 +28,8 @@ pub enum Measurement<'a> {
     },
     /// A driver call ended.
     Call {
+        /// The name of the provider, or of the API that was called.
+        cloud: &'a str,
         /// The call.
         call: Call,
         /// Its duration.

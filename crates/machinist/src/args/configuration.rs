@@ -59,7 +59,8 @@ pub(crate) fn config_of_machine_controller(args: &MachineControllerArgs) -> Valu
     config["NodeConditions"] = node_conditions.join(",").into();
     config["BootstrapTokenAuthExtraGroups"] = bootstrap_token_auth_extra_groups.clone().into();
     config["ResourceExhaustedRetry"] = text(*resource_exhausted_retry);
-    config["Provider"] = args.cloud.provider.name.into();
+    let served: Vec<&str> = args.cloud.served().iter().map(|cloud| cloud.name).collect();
+    config["Provider"] = served.join(",").into();
     config["ClusterName"] = args.cluster_name.as_ref().unwrap_or(&args.clusters.namespace).clone().into();
     json!({"componentconfig": config})
 }

@@ -15,6 +15,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     other_names: &[],
     about: "Simulated cloud",
     check: |spec| ProviderSpec::parse(spec).map(drop),
+    by_default: |args| args.sim.sim_endpoint.is_some(),
     own_flag: |args| args.sim.sim_endpoint.as_ref().map(|_| "--sim-endpoint"),
     for_machines,
     for_nodes: None,
@@ -31,8 +32,8 @@ pub(super) const CLOUD: Cloud = Cloud {
 pub(crate) struct SimArgs {
     /// URL of the simulated cloud, as `machinist sim-cloud` prints it, for example
     /// http://127.0.0.1:7070; required for the provider sim
-    #[arg(long, value_name = "URL", value_parser = endpoint, required_unless_present = "provider",
-          required_if_eq("provider", "sim"), help_heading = HEADING)]
+    #[arg(long, value_name = "URL", value_parser = endpoint, required_if_eq("provider", "sim"),
+          help_heading = HEADING)]
     pub sim_endpoint: Option<Endpoint>,
 }
 

@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use futures::future::{BoxFuture, try_join_all};
 use machinist_controllers::mcm::{
     MachineController, MachineOptions, ServerLimits, announce_machine_controller,
 };
+use machinist_driver::Providers;
 use machinist_plan::mcm::machine::{Defaults, TargetCluster};
 use machinist_plan::mcm::orphan;
 
 use crate::args::{
     ClusterFlag, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, config_of_machine_controller,
 };
-use crate::clouds::{CLOUDS, CloudArgs, ForMachines};
+use crate::clouds::{CLOUDS, CloudArgs, STARTING};
 use crate::wiring::{LeaseName, Prerequisite, Process, SecureOptions, Shows, of_port};
 use crate::wrong_flags::WrongFlags;
 
@@ -40,8 +42,8 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         bail!(WrongFlags::new("--dead-node-timeout: expected at least 1m"));
     }
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
-    let ForMachines { provider, waits_for, call_bound } = cloud(&args.cloud)?;
-    let provider = Prerequisite { waits_for, found: provider };
+    let Served { providers, waits_for, call_bound } = served(&args.cloud)?;
+    let providers = Prerequisite { waits_for, found: providers };
     let secure = args.secure.is_given().then(|| SecureOptions::of(&args.secure, args.server.address));
     let process = Process {
         component: "machine-controller",
@@ -65,8 +67,9 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         },
     };
     process
-        .run_after(provider, |provider, clients, common, leadership| {
-            let mut options = MachineOptions::new(provider, cluster);
+        .run_after(providers, |providers, clients, common, leadership| {
+            tracing::info!(providers = providers.names(), "Serving the classes of these providers");
+            let mut options = MachineOptions::new(providers, cluster);
             let orphan_period = args.safety.machine_safety_orphan_vms_period;
             let defaults = defaults(&args.machines);
             options.orphans = Some(orphan::Settings {
@@ -85,17 +88,34 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         .await
 }
 
-/// Returns what the controller needs of its cloud.
+/// What the controller needs of its clouds.
+struct Served {
+    /// Waits until all providers can be used.
+    providers: BoxFuture<'static, anyhow::Result<Providers>>,
+    /// The state of the process until then, for `/readyz`.
+    waits_for: &'static str,
+    /// How long after its start a call may take effect.
+    call_bound: Duration,
+}
+
+/// Returns what the controller needs of its clouds.
 ///
 /// # Errors
-/// If the settings of the cloud are wrong, or if a flag of another cloud is set.
-fn cloud(args: &CloudArgs) -> anyhow::Result<ForMachines> {
-    for other in CLOUDS.iter().filter(|cloud| cloud.name != args.provider.name) {
+/// If the settings of a cloud are wrong, or if a flag of another cloud is set.
+fn served(args: &CloudArgs) -> anyhow::Result<Served> {
+    let clouds = args.served();
+    for other in CLOUDS.iter().filter(|cloud| clouds.iter().all(|served| served.name != cloud.name)) {
         if let Some(flag) = (other.own_flag)(args) {
             bail!(WrongFlags::new(format!("{flag}: expected only with --provider {}", other.name)));
         }
     }
-    (args.provider.for_machines)(args)
+    let needs: Vec<_> = clouds.iter().map(|cloud| (cloud.for_machines)(args)).collect::<Result<_, _>>()?;
+    let call_bound = needs.iter().map(|needed| needed.call_bound).max().unwrap_or_default();
+    let slow = needs.iter().find(|needed| needed.waits_for != STARTING);
+    let waits_for = slow.map_or(STARTING, |needed| needed.waits_for);
+    let providers = try_join_all(needs.into_iter().map(|needed| needed.provider));
+    let providers = Box::pin(async move { Ok(Providers::new(providers.await?)) });
+    Ok(Served { providers, waits_for, call_bound })
 }
 
 /// Converts the flags to the defaults for Machines.

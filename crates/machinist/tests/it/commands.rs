@@ -24,8 +24,15 @@ fn a_wrong_command_line_is_exit_code_2() {
     fails("up --until never", 2, &["'never' for '--until <STATE>'", "ready, gone"]);
     fails("up --no-such-flag", 2, &["unexpected argument '--no-such-flag'"]);
     fails("", 2, &["Usage: machinist"]);
-    fails("machine-controller", 2, &["--sim-endpoint <URL>"]);
-    for controller in ["machine-controller-manager", "machine-controller --sim-endpoint http://127.0.0.1:1"] {
+    fails("machine-controller --provider hcloud,sim", 2, &["--sim-endpoint <URL>"]);
+    fails("machine-controller --provider hcloud,mars", 2, &["invalid value 'mars' for '--provider <NAMES>'"]);
+    let mine = "machine-controller --provider hcloud --sim-endpoint http://127.0.0.1:1";
+    fails(mine, 2, &["--sim-endpoint: expected only with --provider sim"]);
+    for controller in [
+        "machine-controller-manager",
+        "machine-controller",
+        "machine-controller --sim-endpoint http://127.0.0.1:1",
+    ] {
         let expected = "error: --target-kubeconfig: expected a kubeconfig. ";
         fails(controller, 2, &[expected]);
     }

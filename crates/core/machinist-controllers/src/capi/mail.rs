@@ -171,7 +171,7 @@ impl Request<'_> {
             subject: uid,
             key: self.key.clone(),
             call,
-            account: self.runtime.accounts.limits(account, CALLS_AT_ONCE, None),
+            account: self.runtime.accounts.limits("mailgun", account, CALLS_AT_ONCE, None),
             bound: SEND_BOUND,
             begins_by: None,
             still_wanted: Box::new(move |seen: &mut Seen| {

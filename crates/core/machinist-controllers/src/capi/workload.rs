@@ -66,7 +66,7 @@ pub(super) fn complete(
         subject: uid.clone(),
         key: Key::DockerMachine(id.clone()),
         call,
-        account: runtime.accounts.limits(account, CALLS_AT_ONCE, None),
+        account: runtime.accounts.limits("workload", account, CALLS_AT_ONCE, None),
         bound: BOUND,
         begins_by: None,
         still_wanted: {

@@ -40,11 +40,11 @@ pub(super) fn open(runtime: &Runtime, seen: &Seen) -> Result<Opened, Error> {
     let Some(current) = &seen.credential else {
         return Err(Error::new(ErrorKind::Denied, "the credential of the cloud was not read yet"));
     };
-    if let Some(opened) = runtime.accounts.opened(CREDENTIAL, &Place::WHOLE, current.version) {
+    let options = &runtime.tools.options;
+    let (at_once, provider) = (options.calls_at_once, &options.provider);
+    if let Some(opened) = runtime.accounts.opened(&**provider, CREDENTIAL, &Place::WHOLE, current.version) {
         return Ok(opened);
     }
-    let options = &runtime.tools.options;
-    let (at_once, provider) = (options.calls_at_once, &*options.provider);
     runtime.accounts.open(
         provider,
         at_once,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use machinist_core::instance::Unkeyed;
 use machinist_core::ownership::{Others, Ownership, shows_account};
 use machinist_core::{Answers, Process};
-use machinist_driver::Provider;
+use machinist_driver::{Provider, Providers};
 use machinist_instance::{AccountId, Instance, Marks, Place, ProviderId, RecordedId, Sighting};
 use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, Token};
 
@@ -33,7 +33,7 @@ pub(crate) struct Origin<'a> {
 /// Collects the evidence whether an account is the one in which a Machine's instance was created.
 pub(crate) fn ownership(
     seen: &Seen,
-    provider: &dyn Provider,
+    providers: &Providers,
     machine: &MachineFacts,
     origin: &Origin<'_>,
     account: Option<AccountId>,
@@ -51,7 +51,7 @@ pub(crate) fn ownership(
     if let (Some(class), Some(place)) = (class, place)
         && is_compared(machine, &ownership, asked)
     {
-        let (others, oldest) = compare(seen, provider, machine, (class, place), &today);
+        let (others, oldest) = compare(seen, providers, machine, (class, place), &today);
         ownership.others = others;
         ownership.oldest_shown = [ownership.oldest_shown, oldest].into_iter().flatten().min();
     }
@@ -75,7 +75,8 @@ fn opener(class: &ClassFacts, place: &Place) -> Opener {
 }
 
 /// Returns the place of the recorded instance of a Machine.
-fn recorded_place(provider: &dyn Provider, machine: &MachineFacts, class: &ClassFacts) -> Option<Place> {
+fn recorded_place(providers: &Providers, machine: &MachineFacts, class: &ClassFacts) -> Option<Place> {
+    let provider = providers.of(class.provider.as_deref(), machine.spec.provider_id());
     let recorded = provider.parse_id(machine.spec.provider_id().unwrap_or_default());
     let of_id = recorded.ours().and_then(|id| provider.place_of(id));
     of_id.or_else(|| machine.place()).or_else(|| provider.place(&class.provider_spec).ok())
@@ -85,12 +86,15 @@ fn recorded_place(provider: &dyn Provider, machine: &MachineFacts, class: &Class
 /// instance, and the creation time of the oldest one with that account.
 fn compare(
     seen: &Seen,
-    provider: &dyn Provider,
+    providers: &Providers,
     machine: &MachineFacts,
     (class, place): (&ClassFacts, &Place),
     account: &AccountId,
 ) -> (Others, Option<Timestamp>) {
     let (mut others, mut oldest) = (Others::None, None);
+    let name_of = |machine: &MachineFacts, class: &ClassFacts| {
+        providers.of(class.provider.as_deref(), machine.spec.provider_id()).name()
+    };
     let same_secret = seen.classes.iter().filter(|(_, other)| other.facts.opened_by() == class.opened_by());
     for (key, of_secret) in same_secret {
         for (_, other) in seen.machines.by_index(BY_CLASS, &key.name) {
@@ -98,7 +102,10 @@ fn compare(
             if other.spec.provider_id().is_none() || other.uid == machine.uid {
                 continue;
             }
-            if recorded_place(provider, other, &of_secret.facts).as_ref() != Some(place) {
+            if name_of(other, &of_secret.facts) != name_of(machine, class) {
+                continue;
+            }
+            if recorded_place(providers, other, &of_secret.facts).as_ref() != Some(place) {
                 continue;
             }
             let is_as_old = other.created <= machine.created;

@@ -73,7 +73,10 @@ impl Kind<Mcm> for Machines {
     }
 
     fn check_cloud(tools: &Tools) -> Option<Check> {
-        tools.machine.as_ref()?.provider.check()
+        let providers = &tools.machine.as_ref()?.providers;
+        // The check of one cloud says nothing about the others.
+        let mut all = providers.iter();
+        all.next().filter(|_| all.next().is_none())?.check()
     }
 
     /// For a Machine whose owner does not exist, returns the reason of the decision about the

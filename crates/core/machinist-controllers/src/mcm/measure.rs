@@ -668,10 +668,12 @@ pub(super) fn note(tools: &Tools, measurement: &Measurement<'_>, metrics: &Metri
             metrics.observe(&QUEUE_WORK, &[("name", queue)], *took);
         }
         Measurement::Watch { resource, timing } => note_watch(resource, *timing, metrics),
-        Measurement::Call { call, took, error } => {
-            let Some(machine) = &tools.machine else { return };
+        Measurement::Call { cloud, call, took, error } => {
+            if tools.machine.is_none() {
+                return;
+            }
             let code = error.map(|error| (code_of(error) as u32).to_string());
-            note_call(machine.provider.name(), *call, *took, code.as_deref(), metrics);
+            note_call(cloud, *call, *took, code.as_deref(), metrics);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinist_driver::Provider;
+use machinist_driver::Providers;
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::machine_set::SafetyMargins;
 use machinist_plan::mcm::{
@@ -38,8 +38,8 @@ impl From<ProcessOptions> for Options {
 /// Additional options of the machine controller.
 #[derive(Clone)]
 pub struct MachineOptions {
-    /// Provider of the cloud.
-    pub provider: Arc<dyn Provider>,
+    /// Providers of the clouds, of which the class of a Machine chooses one.
+    pub providers: Providers,
     /// Name of the installation that instances belong to.
     pub cluster: String,
     /// Values for fields that Machines do not set.
@@ -157,10 +157,10 @@ impl Tools {
 }
 
 impl MachineOptions {
-    /// Returns options for one cloud, with random bytes from the operating system.
-    pub fn new(provider: Arc<dyn Provider>, cluster: impl Into<String>) -> Self {
+    /// Returns options for these clouds, with random bytes from the operating system.
+    pub fn new(providers: impl Into<Providers>, cluster: impl Into<String>) -> Self {
         Self {
-            provider,
+            providers: providers.into(),
             cluster: cluster.into(),
             defaults: Arc::default(),
             calls_per_account: 50,

@@ -115,7 +115,7 @@ impl Kind<Mcm> for Orphans {
             Action::ReadOwners => {
                 // The namespace may have been created again since it was read.
                 let read = match namespace::read(runtime).await {
-                    Ok(()) => owners::read(runtime, seen.opened.account.id()).await,
+                    Ok(()) => owners::read(runtime, &seen.opened).await,
                     Err(stop) => Err(stop),
                 };
                 note_read(runtime, seen, read)
@@ -165,8 +165,9 @@ fn open(runtime: &Runtime, world: &World, class: &ObjectKey) -> Option<Opened> {
     if inputs.lacks_content() {
         return None;
     }
-    let place = runtime.tools.machine().provider.place(&inputs.class.provider_spec).ok()?;
-    inputs.open(runtime, Some(&place))?.ok()
+    let provider = inputs.provider(runtime);
+    let place = provider.place(&inputs.class.provider_spec).ok()?;
+    inputs.open(runtime, provider, Some(&place))?.ok()
 }
 
 /// The identity of calls about one orphan.
@@ -190,8 +191,8 @@ fn note_read(runtime: &Runtime, seen: &Observation, read: Result<(), Stop>) -> R
 /// Lists the instances of this installation.
 fn list(runtime: &Arc<Runtime>, seen: &Observation) -> Result<(), Stop> {
     let account = seen.opened.account.id().clone();
-    let machine = runtime.tools.machine();
-    let (provider, scope) = (machine.provider.clone(), Scope::Ours(machine.cluster.clone()));
+    let provider = seen.opened.provider.clone();
+    let scope = Scope::Ours(runtime.tools.machine().cluster.clone());
     let remember: Remember<Mcm, Vec<Instance>> = {
         let account = account.clone();
         Box::new(move |seen, answered| take_list(seen, &account, &*provider, answered))
@@ -215,12 +216,11 @@ fn delete(runtime: &Arc<Runtime>, seen: &Observation, permit: Permit) -> Result<
     let Some(id) = permit.which().id.clone() else { return Err(Stop::refused("the orphan has no id")) };
     let account = seen.opened.account.id().clone();
     let still_wanted = {
-        let (account, id, key, runtime) =
-            (account.clone(), id.clone(), permit.owner().clone(), runtime.clone());
+        let (account, id, key) = (account.clone(), id.clone(), permit.owner().clone());
+        let (runtime, provider) = (runtime.clone(), seen.opened.provider.clone());
         Box::new(move |seen: &mut Seen| {
             let one = seen.memory.orphans.get(&account).and_then(|orphans| orphans.instances.get(&id));
-            let provider = &*runtime.tools.machine().provider;
-            if one.is_none_or(|one| has_owner(seen, provider, one, key.as_str())) {
+            if one.is_none_or(|one| has_owner(seen, &*provider, one, key.as_str())) {
                 return false;
             }
             // A deletion counts when it begins: its answer may be lost.

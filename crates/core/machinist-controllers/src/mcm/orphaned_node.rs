@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{annotations, finalizers};
 use machinist_core::plus;
-use machinist_driver::Provider;
+use machinist_driver::Providers;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts};
@@ -54,14 +54,14 @@ impl Kind<Mcm> for OrphanedNodes {
         if !node.is_held() {
             return Observed::Gone;
         }
-        let provider = machine.provider.as_ref();
+        let providers = &machine.providers;
         // The Machine of the Node removes the finalizer itself. If the Machine is gone, this key is
         // woken. Comparing with all Machines takes time, and the Node's name is usually enough.
         // A Machine keeps only one Node of its instance.
         let machines = &world.seen.machines;
         let keeps = |machine: &MachineFacts| !has_better_node(runtime, &world.seen, machine, node);
         let is_kept = machines.by_index(BY_NODE, &node.name).any(|(_, machine)| keeps(&machine.facts));
-        let may_have = |machine: &MachineFacts| has(provider, machine, node) && keeps(machine);
+        let may_have = |machine: &MachineFacts| has(providers, machine, node) && keeps(machine);
         if is_kept || machines.iter().any(|(_, machine)| may_have(&machine.facts)) {
             return Observed::Gone;
         }
@@ -120,7 +120,7 @@ fn staying(runtime: &Runtime, world: &World, node: &Arc<NodeFacts>) -> Snapshot 
     // Comparing with all Machines takes time, and most of these Nodes are about to be recorded.
     let is_young = is_young(node, now, own);
     let mut others = machines.iter().filter(|_| !is_young);
-    let has_machine = others.any(|(_, other)| has(machine.provider.as_ref(), &other.facts, node));
+    let has_machine = others.any(|(_, other)| has(&machine.providers, &other.facts, node));
     let timeouts =
         machines.iter().filter(|_| !is_young).filter_map(|(_, other)| other.facts.creation_timeout);
     Snapshot {
@@ -160,7 +160,7 @@ async fn list_for_all_nodes(runtime: &Arc<Runtime>) -> Result<(), Stop> {
     let unreadable = list.unreadable.first().map(|(key, _)| key.name.clone());
     for node in nodes {
         // Comparing with all Machines takes time, so nothing is locked.
-        let has_it = |machine: &MachineFacts| has(options.provider.as_ref(), machine, &node);
+        let has_it = |machine: &MachineFacts| has(&options.providers, machine, &node);
         let machine = list.items.iter().find(|(_, machine)| has_it(&machine.facts));
         let claimed_by = machine.map(|(key, _)| key.name.clone()).or_else(|| unreadable.clone());
         let seen = &mut runtime.lock().seen;
@@ -197,22 +197,19 @@ async fn disown(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop> {
 }
 
 /// Returns whether a Machine may have a Node.
-fn has(provider: &dyn Provider, machine: &MachineFacts, node: &NodeFacts) -> bool {
-    may_have(machine, node, |a, b| {
-        let (a, b) = (provider.parse_id(a), provider.parse_id(b));
-        a.ours().zip(b.ours()).is_some_and(|(a, b)| provider.same_instance(a, b))
-    })
+fn has(providers: &Providers, machine: &MachineFacts, node: &NodeFacts) -> bool {
+    may_have(machine, node, |a, b| providers.same_instance(a, b) == Some(true))
 }
 
 /// Lists the Machines with quorum.
 async fn look_for_machine(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop> {
     let started = runtime.now();
     let list = list_machines(runtime).await?;
-    let provider = runtime.tools.machine().provider.as_ref();
+    let providers = &runtime.tools.machine().providers;
     let mut world = runtime.lock();
     let machine = list.items.iter().find(|(_, machine)| {
         let machine = &machine.facts;
-        has(provider, machine, &s.node) && !has_better_node(runtime, &world.seen, machine, &s.node)
+        has(providers, machine, &s.node) && !has_better_node(runtime, &world.seen, machine, &s.node)
     });
     // A Machine that cannot be parsed may have the Node.
     let unreadable = || list.unreadable.first().map(|(key, _)| key.name.clone());

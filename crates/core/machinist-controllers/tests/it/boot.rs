@@ -10,7 +10,7 @@ use super::*;
 
 /// Starts both processes with the engine as their cloud.
 fn start(world: &World, engine: &Engine) -> (Running, Running) {
-    world.start_with(|options| options.provider = Arc::new(engine.clone()))
+    world.start_with(|options| options.providers = Arc::new(engine.clone()).into())
 }
 
 async fn apply(world: &World, replicas: u32) {

@@ -84,7 +84,7 @@ async fn the_text_of_a_driver_is_stored_and_passed_back() {
     let seen = Arc::<Mutex<Vec<Option<String>>>>::default();
     let sim = SimProvider::in_process(world.cloud.clone());
     let provider = Arc::new(Partly { sim, seen: seen.clone() });
-    let _processes = world.start_with(|options| options.provider = provider);
+    let _processes = world.start_with(|options| options.providers = provider.into());
     world.apply(1).await;
     world.until_running(1).await;
     let text = || Some("port 7".to_owned());

@@ -11,6 +11,7 @@ mod boot;
 mod capacity;
 mod ccm;
 mod chosen;
+mod clouds;
 mod drain;
 mod freeze;
 mod gate;
@@ -429,7 +430,7 @@ impl Provider for Locked {
 async fn a_deletion_continues_after_its_secret_is_corrected() {
     let world = World::new().await;
     let locked = Arc::new(Locked(SimProvider::in_process(world.cloud.clone())));
-    let (machine_controller, _manager) = world.start_with(|options| options.provider = locked);
+    let (machine_controller, _manager) = world.start_with(|options| options.providers = locked.into());
     let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
     let token = async |token: Value| {
         let patch = Patch::Merge(json!({"data": {"token": token}}));

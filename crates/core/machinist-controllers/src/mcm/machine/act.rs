@@ -77,7 +77,8 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             if let Some(account) = account {
                 patch = patch.set_annotation(machine.annotations.as_ref(), ACCOUNT, account.as_str());
             }
-            let is_in_id = runtime.tools.machine().provider.place_of(&provider_id).is_some();
+            let provider = runtime.tools.machine().providers.of(None, Some(provider_id.as_str()));
+            let is_in_id = provider.place_of(&provider_id).is_some();
             let place = place.filter(|place| !is_in_id && *place != Place::WHOLE);
             if let Some(place) = place.filter(|place| machine.place().as_ref() != Some(place)) {
                 patch = patch.set_annotation(machine.annotations.as_ref(), PLACE, place.as_str());
@@ -292,7 +293,8 @@ fn asking_with<'a>(
     s: &'a Snapshot,
     made_from: &observe::ClassInputs<'_>,
 ) -> Result<instance::Asking<'a>, Stop> {
-    let opened = made_from.open(runtime, s.place.place()).ok_or(CLASS_OR_SECRET_GONE)?;
+    let provider = observe::provider_of(runtime, Some(&made_from.class), &s.machine);
+    let opened = made_from.open(runtime, provider, s.place.place()).ok_or(CLASS_OR_SECRET_GONE)?;
     let id = s.identity.recorded.ours().cloned();
     Ok(instance::Asking { runtime, machine: &s.machine, id, inputs: s.inputs, opened })
 }
@@ -318,7 +320,7 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
             return Err(CLASS_OR_SECRET_GONE);
         }
         // The class was read again. A user may have moved it meanwhile.
-        if options.provider.place(&made_from.class.provider_spec).ok() != s.place.of_class {
+        if made_from.provider(runtime).place(&made_from.class.provider_spec).ok() != s.place.of_class {
             return Err(Stop::NotNow("the class has changed"));
         }
         let asking = asking_with(runtime, s, &made_from)?;

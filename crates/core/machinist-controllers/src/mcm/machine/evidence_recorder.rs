@@ -5,6 +5,7 @@ use crate::mcm::contract::Runtime;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use machinist_driver::Provider;
 use machinist_instance::{Error, Instance, Place, Sighting};
 use machinist_kube::recorder::EventType;
 use machinist_plan::mcm::facts::MachineFacts;
@@ -24,6 +25,8 @@ pub(super) struct EvidenceRecorder {
     machine: MachineFacts,
     /// Absent if the account cannot be opened; no call is made in this case.
     account: Option<Arc<Account>>,
+    /// The provider of the Machine.
+    provider: Arc<dyn Provider>,
     /// The place in which the account was opened.
     place: Place,
 }
@@ -33,7 +36,10 @@ impl EvidenceRecorder {
         let opened = asking.opened.as_ref().ok();
         let place = opened.map(|opened| opened.place.clone()).unwrap_or_default();
         let account = opened.map(|opened| opened.account.clone());
-        Self { runtime: asking.runtime.clone(), machine: asking.machine.clone(), account, place }
+        let providers = &asking.runtime.tools.machine().providers;
+        let of_id = || providers.of(None, asking.machine.spec.provider_id());
+        let provider = opened.map_or_else(of_id, |opened| &opened.provider).clone();
+        Self { runtime: asking.runtime.clone(), machine: asking.machine.clone(), account, provider, place }
     }
 
     /// Records that an instance may be created from now on. Returns where it may have been created
@@ -90,8 +96,8 @@ impl EvidenceRecorder {
     }
 
     fn matching(&self) -> InstanceMatch<'_> {
-        let options = self.runtime.tools.machine();
-        InstanceMatch { provider: &*options.provider, cluster: &options.cluster, place: &self.place }
+        let cluster = &self.runtime.tools.machine().cluster;
+        InstanceMatch { provider: &*self.provider, cluster, place: &self.place }
     }
 
     /// Returns whether the account may be listed now.

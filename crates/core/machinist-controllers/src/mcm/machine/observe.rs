@@ -8,6 +8,7 @@ use machinist_api::Phase;
 use machinist_core::instance::{Listed, Shared};
 use machinist_core::reverted::{Fix, is_reverted};
 use machinist_core::{Answers, Call, Known};
+use machinist_driver::Provider;
 use machinist_instance::{Credential, Error, Place, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::{Eviction, NodeVolumes};
@@ -63,7 +64,8 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     let identity = identity(runtime, seen, &machine, node.map(|node| &*node.facts));
     let token = token(seen, &machine);
     let place = place(runtime, &machine, class.map(|class| &**class), &token, &answers);
-    let opened = made_from.as_ref().and_then(|made_from| made_from.open(runtime, place.place()));
+    let provider = provider_of(runtime, class.map(|class| &**class), &machine);
+    let opened = made_from.as_ref().and_then(|made_from| made_from.open(runtime, provider, place.place()));
     let opened = opened.and_then(Result::ok);
     let paused = opened.as_ref().and_then(|opened| opened.account.paused_until());
     let waited = waited(runtime, world, &machine, &answers, opened.as_ref());
@@ -73,8 +75,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         is_crowd: is_deleting && seen.machines.by_index(DELETING, YES).nth(CROWD - 1).is_some(),
     };
     let asked = evidence::Asked { answers: &answers, token: &token, process: &process };
-    let needs_initialization =
-        class.is_some_and(|class| options.provider.needs_initialization(&class.provider_spec));
+    let needs_initialization = class.is_some_and(|class| provider.needs_initialization(&class.provider_spec));
     let observes_boot = opened.as_ref().is_some_and(|opened| opened.driver.bootstrap().is_some());
     let volumes = if may_be_drained {
         let names = [node_name].into_iter().chain(others.iter().map(|other| other.node.name.as_str()));
@@ -90,8 +91,8 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     };
     let account = opened.map(|opened| opened.account.id().clone());
     let where_made = evidence::Origin { class: class.map(|class| &**class), place: place.place() };
-    let provider = &*options.provider;
-    let ownership = evidence::ownership(seen, provider, &machine, &where_made, account, &asked);
+    let providers = &options.providers;
+    let ownership = evidence::ownership(seen, providers, &machine, &where_made, account, &asked);
     Snapshot {
         now: runtime.now(),
         gaps: runtime.unseen(),
@@ -124,7 +125,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         shared,
         cluster: options.cluster.clone(),
         key_holder: evidence::key_holder(seen, &answers),
-        unkeyed: evidence::unkeyed(seen, provider, &machine, class.map(|class| &**class), &answers),
+        unkeyed: evidence::unkeyed(seen, &**provider, &machine, class.map(|class| &**class), &answers),
         waited,
         observes_boot,
         needs_initialization,
@@ -144,8 +145,9 @@ fn place(
     token: &Token,
     answers: &Answers,
 ) -> PlaceFacts {
-    let provider = &runtime.tools.machine().provider;
-    let of_class = class.and_then(|class| provider.place(&class.provider_spec).ok());
+    let provider = provider_of(runtime, class, machine);
+    let of_class = class.filter(|class| serves(runtime, &**provider, class));
+    let of_class = of_class.and_then(|class| provider.place(&class.provider_spec).ok());
     if is_reverted(Fix::PlacesAreRecorded) {
         return PlaceFacts { of_class, ..PlaceFacts::default() };
     }
@@ -322,15 +324,32 @@ fn on_node<F>(store: &Store<F>, name: &str) -> Vec<Arc<F>> {
 
 /// Returns the provider's error about a class.
 fn class_error(runtime: &Runtime, class: &ClassFacts) -> Option<String> {
-    let ours = &runtime.tools.machine().provider;
+    let providers = &runtime.tools.machine().providers;
     let named = class.provider.as_deref().unwrap_or_default();
-    if !named.is_empty() && !ours.serves(named) {
+    let Some(provider) = providers.serving(named) else {
+        let several = if providers.iter().nth(1).is_some() { "one of " } else { "" };
         return Some(format!(
-            "provider: this controller does not manage {named:?}; expected {:?}",
-            ours.name()
+            "provider: this controller does not manage {named:?}; expected {several}{}",
+            providers.names()
         ));
-    }
-    ours.validate(&class.provider_spec).err().map(|error| error.message)
+    };
+    provider.validate(&class.provider_spec).err().map(|error| error.message)
+}
+
+/// The provider of the instance of a Machine.
+pub(super) fn provider_of<'r>(
+    runtime: &'r Runtime,
+    class: Option<&ClassFacts>,
+    machine: &MachineFacts,
+) -> &'r Arc<dyn Provider> {
+    let named = class.and_then(|class| class.provider.as_deref());
+    runtime.tools.machine().providers.of(named, machine.spec.provider_id())
+}
+
+/// Whether the provider reads the provider spec of a class. The class of an instance may have been
+/// edited to one of another cloud.
+fn serves(runtime: &Runtime, provider: &dyn Provider, class: &ClassFacts) -> bool {
+    runtime.tools.machine().providers.of_class(class.provider.as_deref()).name() == provider.name()
 }
 
 /// Returns what the set of a Machine asks for its Node. For a Machine without a set, what a rollout
@@ -349,7 +368,8 @@ pub(crate) fn identity(
     machine: &MachineFacts,
     node: Option<&NodeFacts>,
 ) -> MachineIdentity {
-    let provider = &runtime.tools.machine().provider;
+    let providers = &runtime.tools.machine().providers;
+    let class = seen.class_of(machine).map(|class| &*class.facts);
     let (recorded, text) = (machine.spec.provider_id(), node.and_then(NodeFacts::provider_id));
     let same_instance = is_same_instance(runtime, recorded, text);
     let named = node.and_then(NodeFacts::machine_name).filter(|name| *name != machine.name);
@@ -358,9 +378,9 @@ pub(crate) fn identity(
     let joined_as = node.and_then(|node| node.annotation(JOINED_AS));
     let joined_as = joined_as.filter(|id| !is_same_instance(runtime, recorded, Some(id)));
     MachineIdentity {
-        recorded: provider.parse_id(recorded.unwrap_or_default()),
+        recorded: provider_of(runtime, class, machine).parse_id(recorded.unwrap_or_default()),
         same_instance,
-        node_id_is_read: provider.parse_id(text.unwrap_or_default()).ours().is_some(),
+        node_id_is_read: providers.is_read(text.unwrap_or_default()),
         recorded_by: others_recording(runtime, seen, machine, text).next().map(|other| other.name.clone()),
         claimed_by: claimed_by.map(str::to_owned),
         held_by,
@@ -399,13 +419,10 @@ fn others_recording<'w>(
 
 /// Returns whether the provider id of a Node names the instance that a Machine records.
 fn is_same_instance(runtime: &Runtime, recorded: Option<&str>, of_node: Option<&str>) -> bool {
-    let provider = &runtime.tools.machine().provider;
-    let read = |text: Option<&str>| provider.parse_id(text.unwrap_or_default());
-    match (read(recorded).ours(), read(of_node).ours()) {
-        (Some(ours), Some(theirs)) => provider.same_instance(ours, theirs),
-        // Equal texts identify one instance, even if the provider cannot parse them.
-        _ => recorded.is_some() && recorded == of_node,
-    }
+    let (Some(recorded), Some(of_node)) = (recorded, of_node) else { return false };
+    let same = runtime.tools.machine().providers.same_instance(recorded, of_node);
+    // Equal texts identify one instance, even if no provider can parse them.
+    same.unwrap_or(recorded == of_node)
 }
 
 /// A class and its existing Secrets.
@@ -427,6 +444,11 @@ impl<'w> ClassInputs<'w> {
             |(namespace, name): &(String, String)| world.seen.secrets.get(&object_key(namespace, name));
         let secrets = class.secrets.iter().map(entry).collect();
         Some(Self { class, secrets })
+    }
+
+    /// The provider that the class chooses.
+    pub(crate) fn provider<'r>(&self, runtime: &'r Runtime) -> &'r Arc<dyn Provider> {
+        runtime.tools.machine().providers.of_class(self.class.provider.as_deref())
     }
 
     /// Whether the content of a Secret was forgotten and is being read again.
@@ -465,11 +487,16 @@ impl<'w> ClassInputs<'w> {
         Some(merge(&entries?))
     }
 
-    /// Opens the account with the credential in a place; `None` if a Secret does not exist, or if
-    /// the place is not known.
+    /// Opens the account of a provider with the credential in a place; `None` if a Secret does not
+    /// exist, or if the place is not known.
     ///
     /// The error of an account that cannot be opened names the Secret that the user has to correct.
-    pub(crate) fn open(&self, runtime: &Runtime, place: Option<&Place>) -> Option<Result<Opened, Error>> {
+    pub(crate) fn open(
+        &self,
+        runtime: &Runtime,
+        provider: &Arc<dyn Provider>,
+        place: Option<&Place>,
+    ) -> Option<Result<Opened, Error>> {
         let place = place?;
         if self.secrets.iter().any(Option::is_none) {
             return None;
@@ -478,13 +505,13 @@ impl<'w> ClassInputs<'w> {
             self.class.secrets.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
         let opened_by = names.join("+");
         let version = fingerprint(&self.versions());
-        if let Some(opened) = runtime.accounts.opened(&opened_by, place, version) {
+        if let Some(opened) = runtime.accounts.opened(&**provider, &opened_by, place, version) {
             return Some(Ok(opened));
         }
         let (credential, _) = self.merged()?;
         let options = runtime.tools.machine();
         let opened = runtime.accounts.open(
-            &*options.provider,
+            provider,
             options.calls_per_account,
             &opened_by,
             version,

@@ -7,23 +7,22 @@ use kube::Api;
 use kube::api::ListParams;
 use machinist_core::orphan::{OwnerNode, Owners};
 use machinist_driver::Provider;
-use machinist_instance::AccountId;
 use machinist_kube::list_once;
 use machinist_kube::store::Relist;
 use machinist_plan::mcm::facts::{MachineFacts, NodeFacts};
 use machinist_plan::mcm::orphan::Candidate;
-use machinist_runtime::Stop;
+use machinist_runtime::{Opened, Stop};
 
 use super::sighting::same_instance;
 use crate::mcm::contract::Runtime;
 use crate::mcm::machine_list::list_machines;
 
 /// Reads the owners of all instances of an account that seem to have none.
-pub(super) async fn read(runtime: &Arc<Runtime>, account: &AccountId) -> Result<(), Stop> {
+pub(super) async fn read(runtime: &Arc<Runtime>, opened: &Opened) -> Result<(), Stop> {
+    let (account, provider) = (opened.account.id(), &*opened.provider);
     let started = runtime.now();
     let (machines, nodes) = tokio::try_join!(list_machines(runtime), nodes(runtime))?;
     let ended = runtime.now();
-    let provider = &*runtime.tools.machine().provider;
     // Comparing takes time, and other passes need the lock.
     let candidates = runtime.lock().seen.memory.orphans.get(account).cloned().unwrap_or_default();
     let owners = candidates.instances.iter().map(|(id, one)| {
