@@ -9,6 +9,7 @@ mod hcloud;
 mod hcloud_traffic;
 mod sim;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,8 +44,9 @@ pub(crate) struct Cloud {
     pub about: &'static str,
     /// Checks a providerSpec. The error names the first wrong field and the expected value.
     pub check: fn(&Value) -> Result<(), Error>,
-    /// Whether a machine controller without `--provider` serves the cloud.
-    pub by_default: fn(&CloudArgs) -> bool,
+    /// Whether a machine controller without `--provider` and without flags of a cloud serves it:
+    /// its classes and Secrets have all that it needs.
+    pub needs_no_settings: bool,
     /// The first flag that is set and that only this cloud has.
     pub own_flag: fn(&CloudArgs) -> Option<&'static str>,
     /// Returns what a machine controller needs. An error names a wrong flag or variable.
@@ -133,7 +135,7 @@ pub(crate) enum UpCloud {
 #[derive(Debug, Args)]
 pub(crate) struct CloudArgs {
     /// Clouds whose classes are served, comma-separated; the field `provider` of a class chooses
-    /// one of them [default: every cloud that has its settings]
+    /// one of them [default: the clouds whose flags are set, or else those without flags]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse(), help_heading = HEADING)]
     pub provider: Vec<&'static Cloud>,
     #[command(flatten)]
@@ -145,10 +147,15 @@ pub(crate) struct CloudArgs {
 impl CloudArgs {
     /// The clouds that a machine controller serves.
     pub(crate) fn served(&self) -> Vec<&'static Cloud> {
-        match self.provider.as_slice() {
-            [] => CLOUDS.iter().filter(|cloud| (cloud.by_default)(self)).collect(),
+        let by_flag = || CLOUDS.iter().filter(|cloud| (cloud.own_flag)(self).is_some());
+        let mut clouds: Vec<&'static Cloud> = match self.provider.as_slice() {
+            [] if by_flag().next().is_some() => by_flag().collect(),
+            [] => CLOUDS.iter().filter(|cloud| cloud.needs_no_settings).collect(),
             named => named.to_vec(),
-        }
+        };
+        let mut names = BTreeSet::new();
+        clouds.retain(|cloud| names.insert(cloud.name));
+        clouds
     }
 }
 

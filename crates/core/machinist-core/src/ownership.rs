@@ -140,7 +140,12 @@ impl Ownership {
         process: &Process,
         now: Timestamp,
     ) -> Standing {
-        if self.intended.is_some() && self.intended == self.account {
+        let is_made_elsewhere = match &answers.made_in {
+            MadeIn::Nowhere => false,
+            MadeIn::Account(account) => self.account.as_ref() != Some(account),
+            MadeIn::Several => true,
+        };
+        if self.intended.is_some() && self.intended == self.account && !is_made_elsewhere {
             return Standing::Proven;
         }
         let asked_here = match &answers.made_in {

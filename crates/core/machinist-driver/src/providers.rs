@@ -72,7 +72,10 @@ impl Providers {
         let is_ours = |provider: &&Arc<dyn Provider>| provider.parse_id(text).ours().is_some();
         let is_like_ours =
             |provider: &&Arc<dyn Provider>| matches!(provider.parse_id(text), RecordedId::Malformed { .. });
-        only(self.all.iter().filter(is_ours)).or_else(|| only(self.all.iter().filter(is_like_ours)))
+        match self.all.iter().any(|provider| is_ours(&provider)) {
+            true => only(self.all.iter().filter(is_ours)),
+            false => only(self.all.iter().filter(is_like_ours)),
+        }
     }
 
     /// Whether two texts are ids of the same instance, of any of the providers. `None` if no

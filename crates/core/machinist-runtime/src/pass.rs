@@ -64,15 +64,24 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         // the first check.
         let may_decide = (runtime.is_synced_for(&world.seen, key) && world.barrier.blocked(key).is_none())
             || runtime.goes_on_from(&world, key).is_some_and(|from| from <= Instant::now());
-        if may_decide { K::observe(runtime, &world, id) } else { Observed::NotYet }
+        let is_held = !may_decide && runtime.awaits_deferred(&world, key);
+        let observed = if may_decide { K::observe(runtime, &world, id) } else { Observed::NotYet };
+        (observed, is_held)
     });
     let snapshot = match observed {
         Err(panicked) => {
             return runtime.note_panic(key, program_failed("reading the object's state failed", panicked));
         }
-        Ok(Observed::Ready(snapshot)) => snapshot,
-        Ok(Observed::NotYet) => return,
-        Ok(Observed::Gone) => {
+        Ok((Observed::Ready(snapshot), _)) => snapshot,
+        Ok((Observed::NotYet, is_held)) => {
+            if is_held {
+                let reason = Reason::Looking("all watched kinds for the first time");
+                let next = Step::Expect("the API server answers, and /readyz names what is missing");
+                runtime.note(key, Why::new(reason, next), Vec::new());
+            }
+            return;
+        }
+        Ok((Observed::Gone, _)) => {
             runtime.world.lock().passes.drop_key(key);
             runtime.decided.notify_one();
             return runtime.queue.remove(key);

@@ -37,6 +37,8 @@ pub(crate) const NOT_NOW_AGAIN: Duration = Duration::from_secs(1);
 /// The longest time between the sending of a write and its effect. API servers end a request after
 /// a minute, including its webhooks.
 pub const LAST_WRITES: Duration = Duration::from_secs(60);
+/// How long keys go on that need no deferred kind, while such a kind is not listed.
+const DEFERRED_WITHIN: Duration = Duration::from_secs(600);
 /// Time after which a key that its contract lets go on does not wait for the target cluster.
 const TARGET_ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 /// Reason of the Event for a change that the API server rejected.
@@ -142,7 +144,19 @@ impl<C: Contract> Runtime<C> {
 
     /// Whether every watched kind has been listed that decisions about the key need.
     pub fn is_synced_for(&self, seen: &C::Seen, key: &C::Key) -> bool {
-        self.is_synced(seen) || (self.is_synced_first(seen) && !C::needs_deferred(seen, key))
+        self.is_synced(seen) || (self.may_go_on_without_deferred() && !C::needs_deferred(seen, key))
+    }
+
+    /// Whether keys that need no deferred kind do not wait for those kinds. If such a kind is never
+    /// listed, objects can be created and never be deleted, so this ends.
+    fn may_go_on_without_deferred(&self) -> bool {
+        self.listed_first.get().is_some_and(|listed| listed.elapsed() < DEFERRED_WITHIN)
+    }
+
+    /// Whether a decision about the key waits only for the first list of a deferred kind.
+    pub(crate) fn awaits_deferred(&self, world: &World<C>, key: &C::Key) -> bool {
+        let is_held = !self.is_synced_for(&world.seen, key) && world.barrier.blocked(key).is_none();
+        is_held && self.listed_first.initialized()
     }
 
     /// Whether every watched kind that is not deferred has been listed.
@@ -169,6 +183,7 @@ impl<C: Contract> Runtime<C> {
             return None;
         }
         let (listed, _) = self.control_listed()?;
+        let listed = self.listed_first.get().copied().unwrap_or(listed);
         let unfilled = (!self.is_synced_for(&world.seen, key)).then_some(listed);
         let mut writes = Vec::new();
         for (expect, sent) in world.barrier.open_writes(key) {
@@ -261,8 +276,9 @@ impl<C: Contract> Runtime<C> {
         if self.begin_to_decide(world) {
             C::Key::all(&world.seen, &self.tools).into_iter().for_each(|key| self.wake(key));
         } else if is_synced {
-            let keys = C::Key::all(&world.seen, &self.tools).into_iter();
-            keys.filter(|key| C::needs_deferred(&world.seen, key)).for_each(|key| self.wake(key));
+            let goes_on = self.may_go_on_without_deferred();
+            let waits = |key: &C::Key| !goes_on || C::needs_deferred(&world.seen, key);
+            C::Key::all(&world.seen, &self.tools).into_iter().filter(waits).for_each(|key| self.wake(key));
         }
     }
 

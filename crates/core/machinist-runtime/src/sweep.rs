@@ -34,7 +34,8 @@ impl<C: Contract> Runtime<C> {
             let (dropped, lost) = {
                 let mut world = self.world.lock();
                 let mut keys = C::Key::all(&world.seen, &self.tools);
-                keys.retain(|key| key.is_decided(&self.tools));
+                // The last list wakes the keys that wait for it.
+                keys.retain(|key| key.is_decided(&self.tools) && self.is_synced_for(&world.seen, key));
                 let dropped = std::mem::take(&mut world.passes.dropped);
                 let missing = missing_keys(keys, &self.queue, &world.barrier).into_iter();
                 let (dropped, lost): (Vec<_>, Vec<_>) = missing.partition(|key| dropped.contains(key));

@@ -8,6 +8,7 @@ use kube::api::ListParams;
 use machinist_core::{GAP_AFTER, Succession};
 use machinist_kube::watch::WatchOptions;
 use machinist_kube::{Delta, Entry, ObjectKey, list_once};
+use tokio::time::Instant;
 
 use crate::contract::Contract;
 use crate::feed::Fed;
@@ -51,7 +52,10 @@ pub fn take_in<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, delta: Delta<F>) {
         if !was_fresh && F::store(&world.seen).is_fresh() {
             wake.extend(world.fresh_reads.heard(F::RESOURCE));
             let silent_from = runtime.silent_from(heard_before, F::IS_DEFERRED);
-            let silent_since = silent_from.filter(|heard| F::HAS_DEADLINES && GAP_AFTER < heard.elapsed());
+            // The keys that need a deferred kind were not decided about before its first list.
+            let is_first_list = F::IS_DEFERRED && heard_before.is_none();
+            let is_gap = |from: &Instant| F::HAS_DEADLINES && GAP_AFTER < from.elapsed();
+            let silent_since = silent_from.filter(|from| is_first_list || is_gap(from));
             if let Some(since) = silent_since {
                 runtime.gaps.add(runtime.past(since), runtime.now());
             }

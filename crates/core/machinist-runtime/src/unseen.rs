@@ -23,6 +23,7 @@ use machinist_kube::lease::Inherited;
 use tokio::time::Instant;
 
 use crate::contract::Contract;
+use crate::feed::Feed;
 use crate::runtime::Runtime;
 
 /// The time between two looks at the clocks.
@@ -105,7 +106,8 @@ impl<C: Contract> Runtime<C> {
         let now = self.now();
         let (silent_since, longest) = {
             let world = self.world.lock();
-            let watched = self.feeds.iter().filter(|feed| feed.has_deadlines());
+            let is_awaited = |feed: &dyn Feed<C>| feed.is_deferred() && !feed.is_synced(&world.seen);
+            let watched = self.feeds.iter().filter(|feed| feed.has_deadlines() || is_awaited(&***feed));
             let heard = watched.filter(|feed| !feed.is_fresh(&world.seen));
             let silent_since = heard
                 .filter_map(|feed| self.silent_from(feed.heard_at(&world.seen), feed.is_deferred()))

@@ -24,7 +24,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     other_names: &[],
     about: "Containers of a Docker engine; settings come from DOCKER_HOST and DOCKER_NETWORK",
     check: |spec| ProviderSpec::parse(spec).map(drop),
-    by_default: |args| args.docker.first_set().is_some() || std::env::var_os("DOCKER_HOST").is_some(),
+    needs_no_settings: false,
     own_flag: |args| args.docker.first_set(),
     for_machines,
     for_nodes: None,

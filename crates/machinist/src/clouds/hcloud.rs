@@ -24,7 +24,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     other_names: &[GARDENER_NAME],
     about: "Hetzner Cloud; settings come from HCLOUD_ENDPOINT, HCLOUD_NETWORK and HCLOUD_INSTANCES_*",
     check: validate,
-    by_default: |_| true,
+    needs_no_settings: true,
     own_flag: |_| None,
     for_machines,
     for_nodes: Some(NodeCloud {

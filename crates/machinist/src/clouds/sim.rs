@@ -15,7 +15,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     other_names: &[],
     about: "Simulated cloud",
     check: |spec| ProviderSpec::parse(spec).map(drop),
-    by_default: |args| args.sim.sim_endpoint.is_some(),
+    needs_no_settings: false,
     own_flag: |args| args.sim.sim_endpoint.as_ref().map(|_| "--sim-endpoint"),
     for_machines,
     for_nodes: None,

@@ -165,7 +165,9 @@ fn open(runtime: &Runtime, world: &World, class: &ObjectKey) -> Option<Opened> {
     if inputs.lacks_content() {
         return None;
     }
-    let provider = inputs.provider(runtime);
+    // A Secret is sent only to the cloud that its class names.
+    let named = inputs.class.provider.as_deref().unwrap_or_default();
+    let provider = runtime.tools.machine().providers.serving(named)?;
     let place = provider.place(&inputs.class.provider_spec).ok()?;
     inputs.open(runtime, provider, Some(&place))?.ok()
 }

@@ -35,7 +35,8 @@ impl Provider for Other {
 struct TwoClouds {
     world: World,
     other: Cloud,
-    _processes: (Running, Running),
+    providers: Providers,
+    processes: Option<(Running, Running)>,
 }
 
 impl TwoClouds {
@@ -48,13 +49,20 @@ impl TwoClouds {
             Arc::new(SimProvider::in_process(world.cloud.clone())) as Arc<dyn Provider>,
             Arc::new(Other(SimProvider::in_process(other.clone()))),
         ]);
-        let processes = world.start_with(|options| options.providers = providers);
         world.apply(1).await;
-        let two = Self { world, other, _processes: processes };
+        let mut two = Self { world, other, providers, processes: None };
+        two.start();
         two.make_class("d", "other").await;
         two.make_machine("second", "d").await;
         two.until_alive(1, 1).await;
         two
+    }
+
+    /// Starts the processes, or replaces them by others with an empty memory.
+    fn start(&mut self) {
+        self.processes = None;
+        let providers = self.providers.clone();
+        self.processes = Some(self.world.start_with(|options| options.providers = providers));
     }
 
     fn classes(&self) -> Api<MachineClass> {
@@ -109,13 +117,21 @@ async fn the_class_chooses_the_cloud_of_an_instance() {
 /// A user replaces the provider of a class that has a Machine.
 #[tokio::test(start_paused = true)]
 async fn an_instance_is_deleted_in_the_cloud_of_its_id() {
-    let two = TwoClouds::new().await;
-    let edit = Patch::Merge(json!({"provider": "sim"}));
-    two.classes().patch("d", &PatchParams::default(), &edit).await.expect("edited");
-    let machines: Api<Machine> = Api::namespaced(two.world.user.clone(), NAMESPACE);
-    machines.delete("second", &DeleteParams::default()).await.expect("deleted");
-    two.until_alive(1, 0).await;
-    let is_gone = async |_: &World| machines.get_opt("second").await.expect("an answer").is_none();
-    two.world.until("the Machine is gone", is_gone).await;
-    assert_eq!(two.world.cloud.ledger().ever().len(), 1, "nothing was made in the cloud of the edit");
+    for (provider, restarts) in [("sim", false), ("sim", true), ("azure", true)] {
+        let mut two = TwoClouds::new().await;
+        let machines: Api<Machine> = Api::namespaced(two.world.user.clone(), NAMESPACE);
+        let recorded =
+            async |_: &World| machines.get("second").await.expect("the Machine").spec.provider_id.is_some();
+        two.world.until("the id is recorded", recorded).await;
+        let edit = Patch::Merge(json!({"provider": provider}));
+        two.classes().patch("d", &PatchParams::default(), &edit).await.expect("edited");
+        if restarts {
+            two.start();
+        }
+        machines.delete("second", &DeleteParams::default()).await.expect("deleted");
+        two.until_alive(1, 0).await;
+        let is_gone = async |_: &World| machines.get_opt("second").await.expect("an answer").is_none();
+        two.world.until("the Machine is gone", is_gone).await;
+        assert_eq!(two.world.cloud.ledger().ever().len(), 1, "nothing was made in the cloud of the edit");
+    }
 }

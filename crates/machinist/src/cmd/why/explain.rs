@@ -152,7 +152,10 @@ async fn provider_name(clients: &Clients, id: &ObjectKey) -> Option<String> {
     let class = classes.get_opt(machine.spec.class.name.as_deref().unwrap_or_default()).await;
     let class = class.ok().flatten();
     let of_id = || Some(machine.spec.provider_id.as_deref()?.split_once("://")?.0.to_owned());
-    class.and_then(|class| class.provider).filter(|name| !name.is_empty()).or_else(of_id)
+    // As in the controller, an edited class does not hide an instance.
+    let known = of_id().filter(|scheme| clouds::named(scheme).is_some());
+    let of_class = class.and_then(|class| class.provider).filter(|name| !name.is_empty());
+    known.or(of_class).or_else(of_id)
 }
 
 /// Returns the provider of a kind, for its planner only. Nothing is changed, and no mail is sent.

@@ -324,6 +324,9 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
             return Err(Stop::NotNow("the class has changed"));
         }
         let asking = asking_with(runtime, s, &made_from)?;
+        if asking.opened.as_ref().is_ok_and(|opened| Some(opened.account()) != s.ownership.account.as_ref()) {
+            return Err(Stop::NotNow("the credential has changed"));
+        }
         let (_, template) = made_from.merged().ok_or(CLASS_OR_SECRET_GONE)?;
         let token = match token::token(&world.seen, machine) {
             Token::Ours(TokenFacts { id, .. }) => {

@@ -18,6 +18,7 @@ use machinist_plan::mcm::facts::{
 use machinist_plan::mcm::machine::{MachineIdentity, OtherNode, PlaceFacts, SecretNeed, Snapshot, owner};
 use machinist_plan::mcm::{Reads, TargetSilence, TokenUse};
 use machinist_runtime::{Account, Opened, fingerprint};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::token::token;
@@ -146,8 +147,11 @@ fn place(
     answers: &Answers,
 ) -> PlaceFacts {
     let provider = provider_of(runtime, class, machine);
-    let of_class = class.filter(|class| serves(runtime, &**provider, class));
-    let of_class = of_class.and_then(|class| provider.place(&class.provider_spec).ok());
+    let of_class = match class.filter(|class| serves(runtime, &**provider, class)) {
+        Some(class) => provider.place(&class.provider_spec).ok(),
+        // The class is one of another cloud now. A cloud with a single place needs no class.
+        None => provider.place(&Value::Null).ok().filter(|place| *place == Place::WHOLE),
+    };
     if is_reverted(Fix::PlacesAreRecorded) {
         return PlaceFacts { of_class, ..PlaceFacts::default() };
     }

@@ -36,7 +36,7 @@ use crate::mcm::drain::{
     AwaitedVolume, Drain, DrainProgress, DrainVolumes, Eviction, EvictionAnswer, Manner, PodCall,
     UNANSWERED_FOR, VolumeStep, VolumeTurn, end_or_later,
 };
-use crate::mcm::facts::{AttachmentFacts, NODE_MARK, NodeFacts, PodFacts, Token};
+use crate::mcm::facts::{AttachmentFacts, ClassFacts, NODE_MARK, NodeFacts, PodFacts, Token};
 use crate::mcm::reads::{DEADLY, NodeRead, PodList, Renewal, again_at, is_untimed};
 use crate::mcm::why::{BlockedPod, McmReason, Plan, Reason, Step, Why, why_finalizers_of_others};
 use machinist_core::Evidence;
@@ -1351,7 +1351,8 @@ fn record(
 fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> {
     let (missing, fix) = match &s.class {
         Known::Present(class) => {
-            let need = s.secrets.iter().find(|need| !matches!(need.facts, Known::Present(_)))?;
+            let missing = s.secrets.iter().find(|need| !matches!(need.facts, Known::Present(_)));
+            let Some(need) = missing else { return without_place(s, class, deleting_since) };
             match need.facts {
                 Known::Unasked => (
                     format!(
@@ -1374,14 +1375,29 @@ fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> 
             (class, fix)
         }
     };
+    Some(missing_input(s, missing, &fix, deleting_since))
+}
+
+/// Returns the plan for a class that does not say in which place of which cloud the instance is.
+fn without_place(s: &Snapshot, class: &ClassFacts, deleting_since: Timestamp) -> Option<Plan<Action>> {
+    if s.place.place().is_some() {
+        return None;
+    }
+    let name = &class.name;
+    let missing = format!("the place of the instance in MachineClass {name}");
+    let fix = format!("correct provider and providerSpec of MachineClass {name}");
+    Some(missing_input(s, missing, &fix, deleting_since))
+}
+
+fn missing_input(s: &Snapshot, missing: String, fix: &str, deleting_since: Timestamp) -> Plan<Action> {
     if s.machine.wants_force_deletion() {
         let because = format!("{missing} is missing");
-        return Some(leave_behind(s, &proof::left_behind(s, &because), deleting_since));
+        return leave_behind(s, &proof::left_behind(s, &because), deleting_since);
     }
     let reason = McmReason::CannotDeleteInstance { missing };
     let fix = format!("{fix}, or set label {}=true to leave the instance behind", labels::FORCE_DELETION);
     let why = Why::new(reason, Step::Fix(fix)).since(deleting_since);
-    Some(await_person(s, why))
+    await_person(s, why)
 }
 
 /// Waits for a user, and reports it in the status and once by an Event. The marker is kept.

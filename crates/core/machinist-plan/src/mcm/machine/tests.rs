@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use machinist_api::{Machine, MachineClass, Phase};
 use machinist_instance::{
     AccountId, CreateGuarantee, Error, ErrorKind, Instance, InstanceKey, InstanceRef, KeyTag, NodeName,
-    Power, Promises, ProviderId, RecordedId, Sighting,
+    Place, Power, Promises, ProviderId, RecordedId, Sighting,
 };
 use serde_json::{Value, json};
 
@@ -139,7 +139,7 @@ fn world() -> World {
         paused_until: None,
         waited: Duration::ZERO,
         ownership: Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() },
-        place: PlaceFacts::default(),
+        place: PlaceFacts { of_class: Some(Place::WHOLE), ..PlaceFacts::default() },
         shared: Shared::default(),
         cluster: "ours".to_owned(),
         key_holder: None,
@@ -1617,6 +1617,16 @@ fn without_its_class_deletion_waits_and_reports_it() {
         do    status: Delete Failed "Deletion is blocked: the instance cannot be deleted without MachineClass c. Initiate VM deletion"
         do    warning FailedDelete: Deletion is blocked: the instance cannot be deleted without MachineClass c. Initiate VM deletion
         why   the instance cannot be deleted without MachineClass c; since 2027-01-15T07:59:50Z; next: create MachineClass c again, or set label force-deletion=true to leave the instance behind
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn without_its_place_deletion_waits_and_reports_it() {
+    drained().with(|s| s.place = PlaceFacts::default()).check(expect![[r#"
+        do    status: Delete Failed "Deletion is blocked: the instance cannot be deleted without the place of the instance in MachineClass c. Initiate VM deletion"
+        do    warning FailedDelete: Deletion is blocked: the instance cannot be deleted without the place of the instance in MachineClass c. Initiate VM deletion
+        why   the instance cannot be deleted without the place of the instance in MachineClass c; since 2027-01-15T07:59:50Z; next: correct provider and providerSpec of MachineClass c, or set label force-deletion=true to leave the instance behind
         wait  for a change
     "#]]);
 }
