@@ -144,12 +144,7 @@ impl Provider for AwsProvider {
         Initialization::parse(provider_spec).is_ok_and(|wanted| !wanted.is_empty())
     }
 
-    fn open(
-        &self,
-        _: &AccountId,
-        credential: &Credential,
-        place: &Place,
-    ) -> Result<Arc<dyn Driver>, Error> {
+    fn open(&self, _: &AccountId, credential: &Credential, place: &Place) -> Result<Arc<dyn Driver>, Error> {
         let login = Login::parse(credential)?;
         let region = self.region(place).ok_or_else(|| {
             let text = "AWS_REGION: expected a region, because the call belongs to no class";
@@ -238,7 +233,11 @@ impl Account {
     }
 
     /// Finds an instance by the name of its Machine, else of its Node.
-    async fn by_name(&self, name: &NodeName, asked: Option<&InstanceKey>) -> Result<Option<Ec2Instance>, Error> {
+    async fn by_name(
+        &self,
+        name: &NodeName,
+        asked: Option<&InstanceKey>,
+    ) -> Result<Option<Ec2Instance>, Error> {
         if let Some(found) = self.search(request::by_tag(NAME, name.as_str()), asked).await? {
             return Ok(Some(found));
         }

@@ -42,9 +42,8 @@ pub(crate) fn parse(text: &str) -> RecordedId {
 /// # Errors
 /// `InvalidSpec` if the id is not an id of this provider.
 pub(crate) fn instance(id: &ProviderId) -> Result<&str, Error> {
-    let wrong = || {
-        Error::new(ErrorKind::InvalidSpec, format!("provider id {:?}: expected {EXPECTED}", id.as_str()))
-    };
+    let wrong =
+        || Error::new(ErrorKind::InvalidSpec, format!("provider id {:?}: expected {EXPECTED}", id.as_str()));
     parts(id.as_str()).map(|(_, instance)| instance).ok_or_else(wrong)
 }
 

@@ -91,7 +91,8 @@ mod tests {
             interface("eni-2", 0, 1, &check(false)),
             interface("eni-3", 1, 1, &efa),
         ];
-        let expected = "Action=ModifyNetworkInterfaceAttribute&NetworkInterfaceId=eni-1&SourceDestCheck.Value=false";
+        let expected =
+            "Action=ModifyNetworkInterfaceAttribute&NetworkInterfaceId=eni-1&SourceDestCheck.Value=false";
         assert_eq!(calls(class, &all.concat()), [expected]);
         assert!(calls(json!({"srcAndDstChecksEnabled": true}), &all.concat()).is_empty());
         assert!(calls(json!({}), &all.concat()).is_empty(), "absent leaves the setting");
@@ -106,11 +107,8 @@ mod tests {
             {"networkCardIndex": 2, "deviceIndex": 1},
         ]});
         let prefix = "<ipv6PrefixSet><item><ipv6Prefix>2001:db8::/80</ipv6Prefix></item></ipv6PrefixSet>";
-        let all = [
-            interface("eni-c", 2, 1, ""),
-            interface("eni-b", 1, 1, prefix),
-            interface("eni-a", 0, 0, ""),
-        ];
+        let all =
+            [interface("eni-c", 2, 1, ""), interface("eni-b", 1, 1, prefix), interface("eni-a", 0, 0, "")];
         let expected = [
             "Action=AssignIpv6Addresses&NetworkInterfaceId=eni-a&Ipv6PrefixCount=1",
             "Action=AssignIpv6Addresses&NetworkInterfaceId=eni-b&Ipv6PrefixCount=1",
@@ -121,7 +119,7 @@ mod tests {
     #[test]
     fn interfaces_that_are_not_shown_yet_are_waited_for() {
         let wanted = Initialization::parse(&json!({"srcAndDstChecksEnabled": false})).expect("valid");
-        let error = missing(&wanted, &instance("")).expect_err("no interface");
+        let error = missing(&wanted, &instance("")).err().expect("no interface");
         assert!(error.is_in_progress(), "{error}");
         assert!(missing(&Initialization::default(), &instance("")).is_ok_and(|calls| calls.is_empty()));
     }

@@ -255,7 +255,10 @@ mod tests {
         let page: InstancesPage = parse(PAGE.as_bytes()).expect("a page");
         assert_eq!(page.next_token.as_deref(), Some("next"));
         let instance = &page.reservation_set.item[0].instances_set.item[0];
-        assert_eq!((instance.instance_id.as_str(), instance.instance_state.name.as_str()), ("i-0a1b", "running"));
+        assert_eq!(
+            (instance.instance_id.as_str(), instance.instance_state.name.as_str()),
+            ("i-0a1b", "running")
+        );
         assert_eq!(instance.placement.availability_zone.as_deref(), Some("eu-west-1a"));
         let tags: Vec<_> = instance.tag_set.item.iter().map(|tag| (&*tag.key, &*tag.value)).collect();
         assert_eq!(tags, [("Name", "w-1 & co"), ("empty", "")]);
@@ -285,8 +288,7 @@ mod tests {
     fn errors_of_both_services_are_read() {
         let expected = Some(ErrorDocument { code: "A".to_owned(), message: "m".to_owned() });
         let ec2 = "<Response><Errors><Error><Code>A</Code><Message>m</Message></Error></Errors></Response>";
-        let sts =
-            "<ErrorResponse><Error><Type>Sender</Type><Code>A</Code><Message>m</Message></Error></ErrorResponse>";
+        let sts = "<ErrorResponse><Error><Type>Sender</Type><Code>A</Code><Message>m</Message></Error></ErrorResponse>";
         assert_eq!(ErrorDocument::parse(ec2.as_bytes()), expected);
         assert_eq!(ErrorDocument::parse(sts.as_bytes()), expected);
         assert_eq!(ErrorDocument::parse(b"<html/>"), None);

@@ -37,7 +37,10 @@ pub(crate) type Tags = BTreeMap<String, String>;
 /// `InvalidSpec` names the first tag that EC2 does not accept, or that belongs to this driver.
 pub(crate) fn check_all(field: &str, tags: &Tags) -> Result<(), Error> {
     if let Some(key) = tags.keys().find(|key| key.starts_with(RESERVED)) {
-        return Err(invalid(&format!("{field}.{key}"), &format!("a key that does not begin with {RESERVED}")));
+        return Err(invalid(
+            &format!("{field}.{key}"),
+            &format!("a key that does not begin with {RESERVED}"),
+        ));
     }
     check_limits(field, tags)
 }
@@ -53,7 +56,8 @@ pub(crate) fn check_limits(field: &str, tags: &Tags) -> Result<(), Error> {
     for (key, value) in tags {
         let field = format!("{field}.{key}");
         if key.is_empty() || MAX_KEY_LEN < key.chars().count() || key.starts_with(OF_AWS) {
-            let expected = format!("a key of 1 to {MAX_KEY_LEN} characters that does not begin with {OF_AWS}");
+            let expected =
+                format!("a key of 1 to {MAX_KEY_LEN} characters that does not begin with {OF_AWS}");
             return Err(invalid(&field, &expected));
         }
         if MAX_VALUE_LEN < value.chars().count() {
@@ -135,7 +139,8 @@ mod tests {
     /// Go takes one of several marks at random.
     #[test]
     fn a_7_all_marks_of_a_class_count_in_one_order() {
-        let class = tags(&["b/kubernetes.io/cluster/x", "kubernetes.io/cluster/x", "kubernetes.io/role/node", "z"]);
+        let class =
+            tags(&["b/kubernetes.io/cluster/x", "kubernetes.io/cluster/x", "kubernetes.io/role/node", "z"]);
         let expected = ["b/kubernetes.io/cluster/x", "kubernetes.io/cluster/x", "kubernetes.io/role/node"];
         assert_eq!(marks_of_class(&class), expected);
         assert_eq!(marks(&class, &class), Marks::OfClass);

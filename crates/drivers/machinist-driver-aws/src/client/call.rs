@@ -110,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_body_is_an_escaped_form() {
-        let call = Call::read("DescribeInstances").with("Filter.1.Name", "tag:a b/ü").with_some("X", None::<&str>);
+        let call =
+            Call::read("DescribeInstances").with("Filter.1.Name", "tag:a b/ü").with_some("X", None::<&str>);
         let expected = "Action=DescribeInstances&Version=2016-11-15&Filter.1.Name=tag%3Aa%20b%2F%C3%BC";
         assert_eq!(call.body(), expected);
         assert!(Call::sts("AssumeRoleWithWebIdentity").body().ends_with("&Version=2011-06-15"));

@@ -176,7 +176,8 @@ pub(crate) fn refused(nature: Nature, refusal: &Refusal<'_>) -> Failure {
     let Refusal { action, status, body, retry_after } = refusal;
     let Some(error) = ErrorDocument::parse(body) else {
         let number = status.as_u16();
-        let text = format!("{action}: status {number} without an XML error; check the endpoint and any proxy");
+        let text =
+            format!("{action}: status {number} without an XML error; check the endpoint and any proxy");
         return Failure::new(kind_of_status(nature, *status, *retry_after), text);
     };
     let kind = kind(&error.code, nature, *status, *retry_after);

@@ -55,7 +55,13 @@ pub struct AwsOptions {
 
 impl Default for AwsOptions {
     fn default() -> Self {
-        Self { ec2: None, sts: None, region: None, token_folder: TOKEN_FOLDER.into(), sends_all_fields: false }
+        Self {
+            ec2: None,
+            sts: None,
+            region: None,
+            token_folder: TOKEN_FOLDER.into(),
+            sends_all_fields: false,
+        }
     }
 }
 
@@ -90,7 +96,8 @@ impl AwsOptions {
             ec2: endpoint("AWS_ENDPOINT_URL_EC2")?.or_else(|| both.clone()),
             sts: endpoint("AWS_ENDPOINT_URL_STS")?.or(both),
             region: set("AWS_REGION"),
-            token_folder: set("MACHINIST_AWS_TOKEN_FOLDER").map_or_else(|| TOKEN_FOLDER.into(), PathBuf::from),
+            token_folder: set("MACHINIST_AWS_TOKEN_FOLDER")
+                .map_or_else(|| TOKEN_FOLDER.into(), PathBuf::from),
             sends_all_fields,
         })
     }
@@ -143,7 +150,9 @@ mod tests {
         let message = |variable, value| options(&[(variable, value)]).expect_err("wrong").to_string();
         let expected = "MACHINIST_AWS_SEND_ALL_FIELDS: expected true or false";
         assert_eq!(message("MACHINIST_AWS_SEND_ALL_FIELDS", "yes"), expected);
-        assert!(message("AWS_ENDPOINT_URL_EC2", "ftp://a").starts_with("AWS_ENDPOINT_URL_EC2: expected http"));
+        assert!(
+            message("AWS_ENDPOINT_URL_EC2", "ftp://a").starts_with("AWS_ENDPOINT_URL_EC2: expected http")
+        );
         assert_eq!(options(&[("AWS_ENDPOINT_URL", "")]), Ok(AwsOptions::default()));
     }
 }

@@ -151,7 +151,8 @@ fn addresses(found: &Ec2Instance) -> Vec<Address> {
         text.filter(|text| is_set(text)).map(|text| Address { kind, address: text.clone() })
     };
     let private_name = found.private_dns_name.as_ref();
-    let ipv6 = found.network_interface_set.item.iter().flat_map(|interface| &interface.ipv6_addresses_set.item);
+    let ipv6 =
+        found.network_interface_set.item.iter().flat_map(|interface| &interface.ipv6_addresses_set.item);
     let ipv6 = ipv6.map(|ipv6| address(AddressKind::InternalIP, Some(&ipv6.ipv6_address)));
     std::iter::once(address(AddressKind::InternalIP, found.private_ip_address.as_ref()))
         .chain(ipv6)

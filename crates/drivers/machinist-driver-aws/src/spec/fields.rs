@@ -190,7 +190,8 @@ mod tests {
 
     #[test]
     fn a_value_of_another_type_is_named() {
-        let value = json!({"size": "20", "name": 1, "on": "yes", "list": {}, "float": 1.5, "big": 1u64 << 40});
+        let value =
+            json!({"size": "20", "name": 1, "on": "yes", "list": {}, "float": 1.5, "big": 1u64 << 40});
         let fields = Fields::of("spec", &value).expect("an object");
         let messages = [
             fields.number("size").map(drop).expect_err("text"),

@@ -69,9 +69,9 @@ impl Signed<'_> {
 
     fn signing_key(&self, keys: &Keys, day: &str) -> hmac::Key {
         let first = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{}", keys.secret_key()).as_bytes());
-        [day, self.region, self.service.name(), "aws4_request"]
-            .iter()
-            .fold(first, |key, part| hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&key, part.as_bytes()).as_ref()))
+        [day, self.region, self.service.name(), "aws4_request"].iter().fold(first, |key, part| {
+            hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&key, part.as_bytes()).as_ref())
+        })
     }
 }
 
