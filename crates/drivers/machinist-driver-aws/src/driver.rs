@@ -375,7 +375,11 @@ impl Instances for Account {
 
     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
         let found = self.lookup(which).await?;
-        let found = found.map(|found| self.instance(found, which.key.as_ref())).transpose()?;
+        let mut found = found.map(|found| self.instance(found, which.key.as_ref())).transpose()?;
+        // The object keeps the spelling that it records.
+        if let (Some(found), Some(id)) = (&mut found, &which.id) {
+            found.id = id.clone();
+        }
         Ok(reply::sighting(which, found))
     }
 
