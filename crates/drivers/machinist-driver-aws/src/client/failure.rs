@@ -27,7 +27,7 @@ impl Failure {
 
     /// Whether the cloud proved that the instance does not exist.
     pub(crate) fn is_absence(&self) -> bool {
-        self.is("InvalidInstanceID.NotFound")
+        self.is(NO_INSTANCE)
     }
 
     /// Whether temporary keys have expired, so that new ones may be accepted.
@@ -104,8 +104,14 @@ const THROTTLED: [&str; 7] = [
     "BandwidthLimitExceeded",
 ];
 
-/// Codes after whose text no secret may be repeated: the text contains the signed request, of which
-/// a session token is a part.
+/// The code that proves the absence of an instance.
+const NO_INSTANCE: &str = "InvalidInstanceID.NotFound";
+
+/// Objects that the driver names and no class does. Their absence is no mistake of a user.
+const ABSENT: [&str; 2] = [NO_INSTANCE, "InvalidNetworkInterfaceID.NotFound"];
+
+/// Codes with a text that no message may repeat: it contains the signed request, of which a session
+/// token is a part.
 const QUOTING: [&str; 2] = ["SignatureDoesNotMatch", "IncompleteSignature"];
 
 /// A code of one of these beginnings names a parameter that a user must correct.
@@ -122,6 +128,8 @@ fn kind(code: &str, nature: Nature, status: StatusCode, retry_after: Option<Dura
     } else if status.is_server_error() {
         // The cloud may have begun to act before it failed.
         unknown_effect(nature)
+    } else if is_in(&ABSENT) {
+        ErrorKind::Unavailable
     } else if INVALID.iter().any(|beginning| code.starts_with(beginning)) {
         ErrorKind::InvalidSpec
     } else {
@@ -251,6 +259,7 @@ mod tests {
             (400, "InvalidParameterValue", ErrorKind::InvalidSpec),
             (400, "MissingParameter", ErrorKind::InvalidSpec),
             (400, "UnsupportedOperation", ErrorKind::InvalidSpec),
+            (400, "InvalidInstanceID.NotFound", ErrorKind::Unavailable),
             (400, "IncorrectInstanceState", ErrorKind::Unavailable),
             (400, "IdempotentInstanceTerminated", ErrorKind::Unavailable),
         ];

@@ -10,4 +10,5 @@ mod instances;
 mod pipe;
 mod real;
 mod subject;
+mod tokens;
 mod workload;
