@@ -107,6 +107,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-driver-sim",
             "machinist-driver-docker",
             "machinist-driver-hcloud",
+            "machinist-driver-aws",
             "machinist-mailer",
             "machinist-mailgun",
             "machinist-standin-hcloud",
