@@ -1,7 +1,7 @@
 //! A thin client of the Query API of EC2 and STS: one attempt per call, no retries.
 //!
-//! `call`, `failure` and `sign` are pure. `sts` gets keys for the identity of a workload. The header
-//! `Date` of answers measures the clock of the cloud, and signatures use that clock.
+//! `call`, `failure` and `sign` are pure. `sts` gets keys for the identity of a workload. The
+//! header `Date` of answers measures the clock of the cloud, and signatures use that clock.
 //!
 //! Deliberately absent: retries, a token bucket and a cache of answers. The runtime does all of
 //! these.

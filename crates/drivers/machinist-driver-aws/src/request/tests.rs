@@ -22,7 +22,7 @@ fn parameters(provider_spec: Value) -> Vec<(String, String)> {
     creation.call("/dev/xvda", false).parameters().to_vec()
 }
 
-/// Compares without the tags, which are compared apart.
+/// The parameters without the tags, which another test compares.
 fn without_tags(parameters: Vec<(String, String)>) -> Tags {
     parameters.into_iter().filter(|(name, _)| !name.starts_with("TagSpecification")).collect()
 }

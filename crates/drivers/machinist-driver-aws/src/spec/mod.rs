@@ -207,7 +207,8 @@ impl Initialization {
 /// use machinist_driver_aws::fields_without_effect;
 /// use serde_json::json;
 ///
-/// let spec = json!({"monitoring": true, "blockDevices": [{"ebs": {"kmsKeyID": "arn"}}], "ami": "ami-1"});
+/// let volume = json!({"ebs": {"kmsKeyID": "arn:aws:kms:eu-west-1:123456789012:key/k"}});
+/// let spec = json!({"monitoring": true, "blockDevices": [volume], "ami": "ami-1"});
 /// let expected = ["providerSpec.monitoring", "providerSpec.blockDevices[0].ebs.kmsKeyID"];
 /// assert_eq!(fields_without_effect(&spec), expected);
 /// ```

@@ -29,6 +29,7 @@ pub(crate) const MARKS: [(&str, &str); 3] = [
 pub(crate) struct Cloud {
     pub(crate) fake: Fake,
     pub(crate) provider: AwsProvider,
+    pub(crate) options: AwsOptions,
 }
 
 impl Cloud {
@@ -45,9 +46,9 @@ impl Cloud {
         let options =
             AwsOptions { ec2: endpoint.clone(), sts: endpoint, region: Some(REGION.to_owned()), ..options };
         let clock = fake.clone();
-        let provider = AwsProvider::over(Arc::new(Http::over(Pipes(fake.clone()))), options)
+        let provider = AwsProvider::over(Arc::new(Http::over(Pipes(fake.clone()))), options.clone())
             .with_clock(move || clock.now());
-        Self { fake, provider }
+        Self { fake, provider, options }
     }
 
     pub(crate) fn account(&self) -> (AccountId, Credential) {

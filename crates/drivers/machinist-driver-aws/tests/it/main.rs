@@ -9,6 +9,7 @@ mod fake;
 mod flaws;
 mod gardener;
 mod instances;
+mod mutants;
 mod pipe;
 mod real;
 mod subject;
