@@ -169,7 +169,7 @@ impl Subject for Moto {
 
     async fn calm(&self) {}
 
-    async fn made_by_others(&self, name: &NodeName, _: Timestamp) -> Hook {
+    async fn made_by_others(&self, name: &NodeName, created: Timestamp) -> Hook {
         let mut form = format!(
             "Action=RunInstances&Version=2016-11-15&MinCount=1&MaxCount=1&ImageId={}&InstanceType=m5.large\
              &TagSpecification.1.ResourceType=instance",
@@ -180,8 +180,14 @@ impl Subject for Moto {
             form.push_str(&format!("&{tag}.Key={}&{tag}.Value={value}", key.replace('/', "%2F")));
         }
         let answer = self.ask("ec2", &form).await;
-        assert!(answer.contains("<instanceId>"), "{answer}");
-        Hook::Arranged
+        let id = text_of(&answer, "instanceId").unwrap_or_else(|| panic!("{answer}"));
+        let launched = text_of(&answer, "launchTime").and_then(|time| time.parse::<Timestamp>().ok());
+        if launched.is_some_and(|launched| launched.as_second() == created.as_second()) {
+            return Hook::Arranged;
+        }
+        // Another second has begun, and moto cannot create an instance in the past.
+        self.ask("ec2", &format!("Action=TerminateInstances&Version=2016-11-15&InstanceId.1={id}")).await;
+        Hook::Missing
     }
 
     async fn truly_alive(&self, _: &InstanceKey) -> Option<usize> {
