@@ -5,6 +5,7 @@
 //! variable [`CLUSTERS_VARIABLE`]. A lane that cannot run here is reported as skipped, with the
 //! reason. The command fails if a lane fails or does not exist.
 
+mod aws;
 pub(crate) mod capi;
 mod enclosure;
 pub(crate) mod engine;
@@ -12,6 +13,7 @@ mod gardener;
 mod hcloud_clients;
 mod join;
 mod kubectl;
+mod python;
 mod render;
 
 use std::process::Command;
@@ -262,6 +264,12 @@ const LANES: &[Lane] = &[
         When::All,
         "the integration suite of Gardener's machine-controller-manager, on two real clusters",
         Form::Alone(gardener::check),
+    ),
+    alone(
+        "aws",
+        When::EachChange,
+        "the driver for AWS with moto, a server of the API of EC2",
+        Form::Alone(aws::check),
     ),
     alone(
         "hcloud-python",

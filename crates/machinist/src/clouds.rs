@@ -4,6 +4,8 @@
 //! `--cloud-provider` and `--cloud`, `machinist why`, and the checks of manifests.
 //! `clouds/<name>.rs` has the row of a cloud with its settings.
 
+#[cfg(feature = "aws")]
+mod aws;
 pub(crate) mod docker;
 mod hcloud;
 mod hcloud_traffic;
@@ -26,7 +28,13 @@ use serde_json::Value;
 use crate::wiring::credential::TokenFrom;
 
 /// The clouds, in the order of the help.
-pub(crate) static CLOUDS: [Cloud; 3] = [sim::CLOUD, hcloud::CLOUD, docker::CLOUD];
+pub(crate) static CLOUDS: &[Cloud] = &[
+    sim::CLOUD,
+    hcloud::CLOUD,
+    docker::CLOUD,
+    #[cfg(feature = "aws")]
+    aws::CLOUD,
+];
 
 /// The state of a process whose provider can be used at once.
 pub(crate) const STARTING: &str = "starting";
@@ -185,7 +193,7 @@ pub(crate) fn named(name: &str) -> Option<&'static Cloud> {
 
 /// The names of the clouds that are compiled in, for messages.
 pub(crate) fn names() -> String {
-    CLOUDS.each_ref().map(|cloud| cloud.name).join(", ")
+    CLOUDS.iter().map(|cloud| cloud.name).collect::<Vec<_>>().join(", ")
 }
 
 /// The cloud controller managers that are compiled in.

@@ -18,7 +18,7 @@ use crate::control_plane::pause;
 use crate::go_modules;
 use crate::workspace::{cargo, output_of};
 
-use super::ensure_success;
+use super::{ensure_success, python};
 
 /// Version of the Go library. Newer ones need a newer Go.
 const GO_LIBRARY: (&str, &str) = ("github.com/hetznercloud/hcloud-go/v2", "v2.49.0");
@@ -38,17 +38,10 @@ pub(super) enum Ending {
 /// The official Python client.
 pub(super) fn python() -> Result<Ending> {
     let folder = tempfile::tempdir()?;
-    if let Err(error) = output_of(Command::new("python3").arg("--version")) {
-        return Ok(Ending::Skipped(format!("no Python: {error:#}")));
-    }
-    let environment = folder.path().join("environment");
-    let python = environment.join("bin/python");
-    let made = output_of(Command::new("python3").args(["-m", "venv"]).arg(&environment)).and_then(|_| {
-        output_of(Command::new(&python).args(["-m", "pip", "install", "--quiet", PYTHON_CLIENT]))
-    });
-    if let Err(error) = made {
-        return Ok(Ending::Skipped(format!("cannot install {PYTHON_CLIENT}: {error:#}")));
-    }
+    let python = match python::install(folder.path(), &[PYTHON_CLIENT]) {
+        Ok(programs) => programs.join("python"),
+        Err(error) => return Ok(Ending::Skipped(format!("{error:#}"))),
+    };
     let script = folder.path().join("session.py");
     fs::write(&script, include_str!("hcloud/session.py"))?;
     let standin = StandIn::start()?;

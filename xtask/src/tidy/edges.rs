@@ -47,6 +47,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // The cloud or engine is another program: only its HTTP API is known here.
     ("machinist-driver-docker", &["machinist-instance", "machinist-driver"]),
     ("machinist-driver-hcloud", &["machinist-instance", "machinist-driver"]),
+    ("machinist-driver-aws", &["machinist-instance", "machinist-driver"]),
     // An engine in memory is a driver itself: there is no program behind it.
     ("machinist-standin-docker", &["machinist-instance", "machinist-driver"]),
     // A mail service is another program, too. Its client knows the fence of a call.
@@ -106,6 +107,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-driver-sim",
             "machinist-driver-docker",
             "machinist-driver-hcloud",
+            "machinist-driver-aws",
             "machinist-mailer",
             "machinist-mailgun",
             "machinist-standin-hcloud",

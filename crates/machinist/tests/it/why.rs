@@ -293,14 +293,14 @@ async fn the_answer_without_a_controller() {
     // A provider of another program is not taken for one of this program.
     let class = json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "elsewhere"},
-        "provider": "AWS", "providerSpec": {}
+        "provider": "Azure", "providerSpec": {}
     });
     world.post(&format!("{MACHINES}/machineclasses"), class).await;
     world.machine("elsewhere", "elsewhere").await;
     let mut command = machinist("why machine/elsewhere --controller http://127.0.0.1:1");
     let ended = Ended::of(command.env("KUBECONFIG", &world.up.kubeconfig));
-    let expected = "cannot explain machine/default/elsewhere: the provider \"AWS\" is not compiled into this \
-                    program, which has sim, hcloud, docker";
+    let expected = "cannot explain machine/default/elsewhere: the provider \"Azure\" is not compiled into \
+                    this program, which has sim, hcloud, docker";
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
 

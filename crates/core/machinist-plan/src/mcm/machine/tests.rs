@@ -632,6 +632,17 @@ fn a_token_that_an_instance_may_use_is_replaced_later() {
     assert!(asked(599).plan().to_string().contains("token i8uopf: delete"));
 }
 
+/// A user edited the class twice: first to another account, and then back.
+#[test]
+fn a_call_in_another_account_outweighs_the_intent() {
+    let made_in = |name: &str| {
+        let made_in = MadeIn::Nowhere.and(&account(name).expect("an account"));
+        world().token(1300).with(|s| s.answers.made_in = made_in).plan().to_string()
+    };
+    assert!(made_in("a").contains("driver: ensure"));
+    assert!(!made_in("b").contains("driver: ensure"), "{}", made_in("b"));
+}
+
 #[test]
 fn user_data_without_a_placeholder_needs_no_token() {
     let bare = || Arc::new(SecretFacts { wants_token: false, ..(*secret()).clone() });

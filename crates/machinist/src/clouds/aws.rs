@@ -1,0 +1,34 @@
+//! AWS: instances of EC2. Its settings are environment variables, those of AWS where AWS has one.
+
+use std::sync::Arc;
+
+use machinist_driver_aws::{AwsOptions, AwsProvider, Http, PROMISES, validate};
+
+use super::{Cloud, CloudArgs, ForExplanations, ForMachines};
+use crate::wrong_flags::WrongFlags;
+
+/// The row of the registry.
+pub(super) const CLOUD: Cloud = Cloud {
+    name: "aws",
+    other_names: &["AWS"],
+    about: "AWS EC2; settings come from AWS_ENDPOINT_URL* and MACHINIST_AWS_*",
+    check: validate,
+    needs_no_settings: true,
+    own_flag: |_| None,
+    for_machines,
+    for_nodes: None,
+    for_explanations: || Box::pin(std::future::ready(for_explanations())),
+    up: None,
+};
+
+fn for_machines(_: &CloudArgs) -> anyhow::Result<ForMachines> {
+    let options = AwsOptions::from_env(|name| std::env::var(name).ok());
+    let options = options.map_err(|error| WrongFlags::new(error.to_string()))?;
+    Ok(ForMachines::ready(Arc::new(AwsProvider::new(options)?), PROMISES.call_bound))
+}
+
+/// Only the parsers are used; no request is sent.
+fn for_explanations() -> ForExplanations {
+    let provider = AwsProvider::over(Arc::new(Http::plain()), AwsOptions::default());
+    ForExplanations { provider: Arc::new(provider), silent: None }
+}
