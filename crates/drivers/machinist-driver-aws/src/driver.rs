@@ -44,6 +44,8 @@ pub const PROMISES: Promises = Promises {
     keys: KeyTag::Rekeyable,
 };
 
+/// The end of each name that EC2 gives a Node.
+const PRIVATE_DOMAIN: &str = ".internal";
 /// Name of the CSI driver of EBS. The handle of its volumes is the id in the cloud.
 const CSI_DRIVER: &str = "ebs.csi.aws.com";
 /// Name of the volumes that Kubernetes had built in.
@@ -216,7 +218,8 @@ impl Account {
 
     /// Reads an instance by its id. A terminated one is absent.
     async fn by_id(&self, id: &ProviderId) -> Result<Option<Ec2Instance>, Error> {
-        let found = self.client.instance(&request::by_id(id::instance(id)?)).await?;
+        let id = id::instance(id)?;
+        let found = self.client.instance(id, &request::by_id(id)).await?;
         Ok(found.filter(|found| !reply::is_terminated(found)))
     }
 
@@ -241,7 +244,10 @@ impl Account {
         if let Some(found) = self.search(request::by_tag(NAME, name.as_str()), asked).await? {
             return Ok(Some(found));
         }
-        Ok(self.search(request::by_private_dns_name(name.as_str()), asked).await?)
+        // Networks of one account have the same addresses, and so the same names of Nodes. A name
+        // without a key is no evidence that an instance is of this object.
+        let found = self.search(request::by_private_dns_name(name.as_str()), asked).await?;
+        Ok(found.filter(|found| asked.is_none() || reply::key(found, asked).is_some()))
     }
 
     /// Finds an instance by the strongest given identity.
@@ -340,7 +346,10 @@ impl Account {
             if has_existed {
                 return made_and_terminated(key);
             }
-            let text = format!("an instance with the key {key} was created before, and is not shown yet");
+            let text = format!(
+                "EC2 remembers another request with the key {key}, and shows no instance of it; if none \
+                 appears within five minutes, delete the Machine"
+            );
             Error::in_progress(text)
         })
     }
@@ -359,6 +368,15 @@ impl Instances for Account {
         let key = &spec.key;
         if let Some(found) = self.search(request::by_tag(KEY, key.as_str()), Some(key)).await? {
             return self.instance(found, Some(key));
+        }
+        if spec.name.as_str().ends_with(PRIVATE_DOMAIN) {
+            // Go's instance of the Machine has the name of the Machine, and is not found by this one.
+            let text = format!(
+                "label node: {} is the name of a Node, but the Machine records no instance. Set its \
+                 spec.providerID again, or remove the label",
+                spec.name
+            );
+            return Err(Error::new(ErrorKind::Denied, text));
         }
         if let Some(found) = self.adoptable(spec, creation.tags_of_class()).await? {
             return self.adopt(found, spec).await;

@@ -48,9 +48,9 @@ impl From<Failure> for Error {
     }
 }
 
-/// Quota or stock. EC2 returns some of these codes with status 500. The last six are not in the
-/// list of Gardener's provider.
-const EXHAUSTED: [&str; 16] = [
+/// Quota or stock. EC2 returns some of these codes with status 500. The last eight are not in
+/// the list of Gardener's provider.
+const EXHAUSTED: [&str; 18] = [
     "InsufficientCapacity",
     "InsufficientAddressCapacity",
     "InsufficientInstanceCapacity",
@@ -66,6 +66,8 @@ const EXHAUSTED: [&str; 16] = [
     "SpotMaxPriceTooLow",
     "InsufficientReservedInstanceCapacity",
     "InsufficientHostCapacity",
+    "InsufficientCapacityOnHost",
+    "NetworkInterfaceLimitExceeded",
     "ReservationCapacityExceeded",
 ];
 

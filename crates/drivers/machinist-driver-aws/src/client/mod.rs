@@ -106,10 +106,14 @@ impl Client {
         Err(Failure::new(ErrorKind::Unavailable, text))
     }
 
-    /// Reads one instance. `None` if the cloud proves its absence.
-    pub(crate) async fn instance(&self, call: &Call) -> Result<Option<Ec2Instance>, Failure> {
+    /// Reads one instance. `None` if the cloud proves its absence: only its error code does. An
+    /// answer without the instance is none.
+    pub(crate) async fn instance(&self, id: &str, call: &Call) -> Result<Option<Ec2Instance>, Failure> {
         match self.call::<InstancesPage>(call).await {
-            Ok(page) => Ok(all_of(page.reservation_set.item).next()),
+            Ok(page) => {
+                let found = all_of(page.reservation_set.item).find(|found| found.instance_id == id);
+                found.map(Some).ok_or_else(|| unreadable(Nature::Reads, "DescribeInstances"))
+            }
             Err(failure) if failure.is_absence() => Ok(None),
             Err(failure) => Err(failure),
         }

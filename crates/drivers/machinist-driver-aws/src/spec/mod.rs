@@ -133,6 +133,7 @@ impl ProviderSpec {
     /// `InvalidSpec`, with the field, the expected and the found value.
     pub(crate) fn parse(spec: &Value) -> Result<Self, Error> {
         let fields = Fields::of(SPEC, spec)?;
+        Initialization::parse(spec)?;
         Ok(Self {
             ami: fields.required("ami", "the id of an image, for example \"ami-0a1b2c\"")?,
             region: region(&fields)?,
@@ -247,6 +248,10 @@ fn tags(fields: &Fields<'_>) -> Result<BTreeMap<String, String>, Error> {
     }
     // The name of an instance is the name of its Machine.
     tags.remove(tag::NAME);
+    if tag::MAX_OF_CLASS < tags.len() {
+        let expected = format!("at most {} tags, since each instance gets more", tag::MAX_OF_CLASS);
+        return Err(fields.wrong("tags", &expected));
+    }
     tag::check_all("providerSpec.tags", &tags)?;
     Ok(tags)
 }

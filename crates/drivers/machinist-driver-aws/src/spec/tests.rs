@@ -228,6 +228,13 @@ fn the_market_wins_over_the_price() {
     assert_eq!(market(&both), Some(Market::Type("capacity-block".to_owned())));
 }
 
+/// Otherwise the source check would silently stay on.
+#[test]
+fn settings_of_the_initialization_are_checked_before_a_creation() {
+    let error = ProviderSpec::parse(&with("/srcAndDstChecksEnabled", json!("false"))).expect_err("a text");
+    assert!(error.message.starts_with("providerSpec.srcAndDstChecksEnabled: expected"), "{error}");
+}
+
 /// The rest of a class may be invalid by now.
 #[test]
 fn the_place_needs_only_the_region() {

@@ -156,3 +156,23 @@ async fn a_11_a_reused_node_name_is_not_the_instance() {
     let refused = driver.instances().delete(&of_old, &old.key).await;
     assert_eq!(refused.map_err(|error| error.kind), Err(ErrorKind::Denied));
 }
+
+/// Two networks of one account have the same addresses. A user has cleared the id of a Machine.
+#[tokio::test(start_paused = true)]
+async fn a_11_a_node_name_in_another_network_is_no_evidence() {
+    let cloud = Cloud::new();
+    let driver = cloud.driver();
+    let theirs = driver.instances().ensure(&instance_spec("w-1", class())).await.expect("created");
+    cloud.fake.change(native(&theirs.id), |machine| {
+        machine.tags.clear();
+        "a-token-of-another-program".clone_into(&mut machine.token);
+    });
+    let ours = instance_spec("w-2", class());
+    let asked = InstanceRef { name: NodeName::new(theirs.name.as_str()), ..by_key(&ours.key) };
+    assert_eq!(driver.instances().find(&asked).await, Ok(Sighting::Absent));
+    let named = InstanceSpec { name: theirs.name.clone(), ..ours };
+    let refused = driver.instances().ensure(&named).await.expect_err("the label names a Node");
+    assert_eq!(refused.kind, ErrorKind::Denied);
+    assert!(refused.message.contains("Set its spec.providerID again"), "{refused}");
+    assert_eq!(cloud.fake.lock().instances.len(), 1);
+}
