@@ -370,7 +370,7 @@ impl Instances for Account {
             return self.instance(found, Some(key));
         }
         if spec.name.as_str().ends_with(PRIVATE_DOMAIN) {
-            // Go's instance of the Machine has the name of the Machine, and is not found by this one.
+            // Go's instance of the Machine has the Machine's name, and is not found by this one.
             let text = format!(
                 "label node: {} is the name of a Node, but the Machine records no instance. Set its \
                  spec.providerID again, or remove the label",

@@ -25,8 +25,8 @@ const MAX_KEY_LEN: usize = 128;
 const MAX_VALUE_LEN: usize = 256;
 /// Largest number of tags of an instance.
 const MAX_TAGS: usize = 50;
-/// The most tags of a class. Each instance also gets its name, its key, the name of the installation
-/// and the UID of the namespace.
+/// The most tags of a class. Each instance also gets its name, its key, the name of the
+/// installation and the UID of the namespace.
 pub(crate) const MAX_OF_CLASS: usize = MAX_TAGS - 4;
 /// Longest client token.
 const MAX_TOKEN_LEN: usize = 64;
