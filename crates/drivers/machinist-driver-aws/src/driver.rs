@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
 use machinist_instance::{
-    AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
-    InstanceSpec, KeyTag, Marks, NodeName, Place, Promises, ProviderId, RecordedId, Scope, Sighting,
-    VolumeSource,
+    AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Foreign, Instance, InstanceKey,
+    InstanceRef, InstanceSpec, KeyTag, Marks, NodeName, Place, Promises, ProviderId, RecordedId, Scope,
+    Sighting, VolumeSource,
 };
 use serde_json::Value;
 
@@ -244,10 +244,7 @@ impl Account {
         if let Some(found) = self.search(request::by_tag(NAME, name.as_str()), asked).await? {
             return Ok(Some(found));
         }
-        // Networks of one account have the same addresses, and so the same names of Nodes. A name
-        // without a key is no evidence that an instance is of this object.
-        let found = self.search(request::by_private_dns_name(name.as_str()), asked).await?;
-        Ok(found.filter(|found| asked.is_none() || reply::key(found, asked).is_some()))
+        Ok(self.search(request::by_private_dns_name(name.as_str()), asked).await?)
     }
 
     /// Finds an instance by the strongest given identity.
@@ -393,12 +390,18 @@ impl Instances for Account {
 
     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
         let found = self.lookup(which).await?;
+        let is_of_another = found.as_ref().is_some_and(|found| has_only_the_name(found, which));
         let mut found = found.map(|found| self.instance(found, which.key.as_ref())).transpose()?;
         // The object keeps the spelling that it records.
         if let (Some(found), Some(id)) = (&mut found, &which.id) {
             found.id = id.clone();
         }
-        Ok(reply::sighting(which, found))
+        match found {
+            Some(Instance { id, key, cluster, created, .. }) if is_of_another => {
+                Ok(Sighting::Foreign(Foreign { id, key, cluster, created }))
+            }
+            found => Ok(reply::sighting(which, found)),
+        }
     }
 
     async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {
@@ -466,6 +469,14 @@ impl Initializer for Account {
         }
         Ok(())
     }
+}
+
+/// Whether nothing but the name of the Node shows that an instance is the one that is looked for.
+/// Networks of one account have the same addresses, and so the same names of Nodes.
+fn has_only_the_name(found: &Ec2Instance, which: &InstanceRef) -> bool {
+    let (None, Some(key), Some(name)) = (&which.id, &which.key, &which.name) else { return false };
+    let is_of_machine = reply::name_of_machine(found) == Some(name.as_str());
+    reply::key(found, Some(key)).is_none() && !is_of_machine
 }
 
 /// EC2 creates no second instance for a client token, and a second token for one key would permit

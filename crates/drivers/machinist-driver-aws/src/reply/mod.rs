@@ -84,6 +84,11 @@ fn tag<'a>(found: &'a Ec2Instance, key: &str) -> Option<&'a str> {
     tag.map(|tag| tag.value.as_str()).filter(|value| !value.is_empty())
 }
 
+/// The name of the Machine that the tag records.
+pub(crate) fn name_of_machine(found: &Ec2Instance) -> Option<&str> {
+    tag(found, NAME)
+}
+
 /// The key of an instance: its tag, else the client token of its creation if that is the expected
 /// key. The token of an instance of Go's provider is random.
 pub(crate) fn key<'a>(found: &'a Ec2Instance, asked: Option<&InstanceKey>) -> Option<&'a str> {

@@ -169,7 +169,10 @@ async fn a_11_a_node_name_in_another_network_is_no_evidence() {
     });
     let ours = instance_spec("w-2", class());
     let asked = InstanceRef { name: NodeName::new(theirs.name.as_str()), ..by_key(&ours.key) };
-    assert_eq!(driver.instances().find(&asked).await, Ok(Sighting::Absent));
+    match driver.instances().find(&asked).await {
+        Ok(Sighting::Foreign(foreign)) => assert_eq!((foreign.id, foreign.key), (theirs.id.clone(), None)),
+        other => panic!("{other:?}"),
+    }
     let named = InstanceSpec { name: theirs.name.clone(), ..ours };
     let refused = driver.instances().ensure(&named).await.expect_err("the label names a Node");
     assert_eq!(refused.kind, ErrorKind::Denied);
