@@ -42,11 +42,16 @@ impl Providers {
         self.all.iter()
     }
 
+    /// The provider, if there is only one.
+    pub fn only(&self) -> Option<&Arc<dyn Provider>> {
+        only(self.all.iter())
+    }
+
     /// The provider that serves the classes with this provider name; `None` if there is none. A
     /// class without a name belongs to the only provider, if there is only one.
     pub fn serving(&self, name: &str) -> Option<&Arc<dyn Provider>> {
-        if let ([only], "") = (&*self.all, name) {
-            return Some(only);
+        if name.is_empty() {
+            return self.only();
         }
         let exact = self.all.iter().find(|provider| provider.name() == name);
         exact.or_else(|| self.all.iter().find(|provider| provider.serves(name)))
@@ -55,10 +60,8 @@ impl Providers {
     /// The provider of the instances that a class describes. Without one, the returned provider
     /// refuses all calls, and its errors say which providers there are.
     pub fn of_class(&self, name: Option<&str>) -> &Arc<dyn Provider> {
-        match &*self.all {
-            [only] => only,
-            _ => self.serving(name.unwrap_or_default()).unwrap_or(&self.unserved),
-        }
+        let serving = || self.serving(name.unwrap_or_default());
+        self.only().or_else(serving).unwrap_or(&self.unserved)
     }
 
     /// The provider of a Machine: the one whose form its recorded id has, otherwise the one of its

@@ -75,8 +75,7 @@ fn opener(class: &ClassFacts, place: &Place) -> Opener {
 }
 
 /// Returns the place of the recorded instance of a Machine.
-fn recorded_place(providers: &Providers, machine: &MachineFacts, class: &ClassFacts) -> Option<Place> {
-    let provider = providers.of(class.provider.as_deref(), machine.spec.provider_id());
+fn recorded_place(provider: &dyn Provider, machine: &MachineFacts, class: &ClassFacts) -> Option<Place> {
     let recorded = provider.parse_id(machine.spec.provider_id().unwrap_or_default());
     let of_id = recorded.ours().and_then(|id| provider.place_of(id));
     of_id.or_else(|| machine.place()).or_else(|| provider.place(&class.provider_spec).ok())
@@ -92,9 +91,10 @@ fn compare(
     account: &AccountId,
 ) -> (Others, Option<Timestamp>) {
     let (mut others, mut oldest) = (Others::None, None);
-    let name_of = |machine: &MachineFacts, class: &ClassFacts| {
-        providers.of(class.provider.as_deref(), machine.spec.provider_id()).name()
+    let provider_of = |machine: &MachineFacts, class: &ClassFacts| {
+        &**providers.of(class.provider.as_deref(), machine.spec.provider_id())
     };
+    let own = provider_of(machine, class);
     let same_secret = seen.classes.iter().filter(|(_, other)| other.facts.opened_by() == class.opened_by());
     for (key, of_secret) in same_secret {
         for (_, other) in seen.machines.by_index(BY_CLASS, &key.name) {
@@ -102,10 +102,10 @@ fn compare(
             if other.spec.provider_id().is_none() || other.uid == machine.uid {
                 continue;
             }
-            if name_of(other, &of_secret.facts) != name_of(machine, class) {
-                continue;
-            }
-            if recorded_place(providers, other, &of_secret.facts).as_ref() != Some(place) {
+            let provider = provider_of(other, &of_secret.facts);
+            if provider.name() != own.name()
+                || recorded_place(provider, other, &of_secret.facts).as_ref() != Some(place)
+            {
                 continue;
             }
             let is_as_old = other.created <= machine.created;

@@ -73,10 +73,8 @@ impl Kind<Mcm> for Machines {
     }
 
     fn check_cloud(tools: &Tools) -> Option<Check> {
-        let providers = &tools.machine.as_ref()?.providers;
-        // The check of one cloud says nothing about the others.
-        let mut all = providers.iter();
-        all.next().filter(|_| all.next().is_none())?.check()
+        // The check of one of several clouds says nothing about the others.
+        tools.machine.as_ref()?.providers.only()?.check()
     }
 
     /// For a Machine whose owner does not exist, returns the reason of the decision about the

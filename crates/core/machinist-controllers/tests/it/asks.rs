@@ -27,16 +27,6 @@ fn throttle_once(world: &World, retry_after_seconds: u64) {
     world.cloud.faults().add(FaultRule::once(Operation::Ensure, fault));
 }
 
-async fn make_machine_of(world: &World, name: &str, class: &str) -> Api<Machine> {
-    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
-    let machine = json!({
-        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name},
-        "spec": {"class": {"kind": "MachineClass", "name": class}},
-    });
-    machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
-    machines
-}
-
 #[tokio::test(start_paused = true)]
 async fn no_instance_is_created_if_the_machine_is_deleted_in_queue() {
     let world = World::new().await;
@@ -46,9 +36,9 @@ async fn no_instance_is_created_if_the_machine_is_deleted_in_queue() {
     });
     let _processes = world.start_with(|options| options.calls_per_account = 1);
     make_class(&world, "c", "t").await;
-    make_machine_of(&world, "first", "c").await;
+    world.make_machine_of("first", "c").await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let machines = make_machine_of(&world, "second", "c").await;
+    let machines = world.make_machine_of("second", "c").await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     // A user deletes the Machine while its call waits for the only slot.
     machines.delete("second", &DeleteParams::default()).await.expect("deleted");
@@ -69,10 +59,10 @@ async fn a_throttled_answer_pauses_all_secrets_of_one_account() {
     make_class(&world, "c", "another-account").await;
     // The cloud throttles once, for a minute.
     throttle_once(&world, 60);
-    make_machine_of(&world, "m-a", "a").await;
+    world.make_machine_of("m-a", "a").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    make_machine_of(&world, "m-b", "b").await;
-    make_machine_of(&world, "m-c", "c").await;
+    world.make_machine_of("m-b", "b").await;
+    world.make_machine_of("m-c", "c").await;
     tokio::time::sleep(Duration::from_secs(40)).await;
     let made = |world: &World| -> Vec<_> {
         world.cloud.ledger().ever().iter().map(|instance| instance.name.to_string()).collect()
@@ -91,7 +81,7 @@ async fn a_huge_retry_after_is_ignored() {
     let _processes = world.start();
     make_class(&world, "c", "t").await;
     throttle_once(&world, 999_999);
-    make_machine_of(&world, "m", "c").await;
+    world.make_machine_of("m", "c").await;
     tokio::time::sleep(MAX_RETRY_AFTER + Duration::from_secs(60)).await;
     assert_eq!(world.cloud.alive(), 1);
 }
@@ -106,7 +96,7 @@ async fn an_account_that_is_not_used_for_an_hour_is_closed() {
     };
     for class in ["a", "b"] {
         make_class(&world, class, class).await;
-        make_machine_of(&world, &format!("m-{class}"), class).await;
+        world.make_machine_of(&format!("m-{class}"), class).await;
     }
     world.until("both exist", async |w| w.cloud.alive() == 2).await;
     assert_eq!(open(), 2.0);
@@ -159,7 +149,7 @@ async fn two_hundred_deletions_stay_under_a_limit_of_calls() {
         if number < 20 {
             make_class(&world, &class, "t").await;
         }
-        machines = Some(make_machine_of(&world, &format!("m{number}"), &class).await);
+        machines = Some(world.make_machine_of(&format!("m{number}"), &class).await);
     }
     world.until("all exist", async |w| w.cloud.alive() == 200).await;
     let machines = machines.expect("two hundred were made");

@@ -53,7 +53,7 @@ impl TwoClouds {
         let mut two = Self { world, other, providers, processes: None };
         two.start();
         two.make_class("d", "other").await;
-        two.make_machine("second", "d").await;
+        two.world.make_machine_of("second", "d").await;
         two.until_alive(1, 1).await;
         two
     }
@@ -78,16 +78,6 @@ impl TwoClouds {
         self.classes().create(&PostParams::default(), &parse(class)).await.expect("the class is accepted");
     }
 
-    async fn make_machine(&self, name: &str, class: &str) -> Api<Machine> {
-        let machines: Api<Machine> = Api::namespaced(self.world.user.clone(), NAMESPACE);
-        let machine = json!({
-            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name},
-            "spec": {"class": {"kind": "MachineClass", "name": class}},
-        });
-        machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
-        machines
-    }
-
     async fn until_alive(&self, first: usize, other: usize) {
         let alive = async |w: &World| (w.cloud.alive(), self.other.alive()) == (first, other);
         self.world.until(&format!("{first} and {other} instances"), alive).await;
@@ -103,7 +93,7 @@ async fn the_class_chooses_the_cloud_of_an_instance() {
     let id = recorded().await.unwrap_or_default();
     assert!(id.starts_with("other:"), "{id}");
     two.make_class("nowhere", "azure").await;
-    two.make_machine("third", "nowhere").await;
+    two.world.make_machine_of("third", "nowhere").await;
     let text =
         "provider: this controller does not manage \\\"azure\\\"; expected one of \\\"sim\\\", \\\"other\\\"";
     let says = async |_: &World| {

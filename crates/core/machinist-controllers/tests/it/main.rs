@@ -183,10 +183,15 @@ impl World {
 
     /// Creates a Machine with this name and without an owner.
     async fn make_machine(&self, name: &str) -> Api<Machine> {
+        self.make_machine_of(name, "c").await
+    }
+
+    /// Creates a Machine of this class, without an owner.
+    async fn make_machine_of(&self, name: &str, class: &str) -> Api<Machine> {
         let machines: Api<Machine> = Api::namespaced(self.user.clone(), NAMESPACE);
         let machine = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name},
-            "spec": {"class": {"kind": "MachineClass", "name": "c"}},
+            "spec": {"class": {"kind": "MachineClass", "name": class}},
         });
         machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
         machines

@@ -320,7 +320,8 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
             return Err(CLASS_OR_SECRET_GONE);
         }
         // The class was read again. A user may have moved it meanwhile.
-        if made_from.provider(runtime).place(&made_from.class.provider_spec).ok() != s.place.of_class {
+        let provider = observe::provider_of(runtime, Some(&made_from.class), machine);
+        if provider.place(&made_from.class.provider_spec).ok() != s.place.of_class {
             return Err(Stop::NotNow("the class has changed"));
         }
         let asking = asking_with(runtime, s, &made_from)?;

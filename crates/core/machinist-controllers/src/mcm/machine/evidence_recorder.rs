@@ -5,12 +5,11 @@ use crate::mcm::contract::Runtime;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use machinist_driver::Provider;
-use machinist_instance::{Error, Instance, Place, Sighting};
+use machinist_instance::{Error, Instance, Sighting};
 use machinist_kube::recorder::EventType;
 use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::machine::CREATE_FAILED;
-use machinist_runtime::{Account, Sightings};
+use machinist_runtime::{Opened, Sightings};
 
 use super::instance::Asking;
 use super::reference;
@@ -24,22 +23,13 @@ pub(super) struct EvidenceRecorder {
     runtime: Arc<Runtime>,
     machine: MachineFacts,
     /// Absent if the account cannot be opened; no call is made in this case.
-    account: Option<Arc<Account>>,
-    /// The provider of the Machine.
-    provider: Arc<dyn Provider>,
-    /// The place in which the account was opened.
-    place: Place,
+    opened: Option<Opened>,
 }
 
 impl EvidenceRecorder {
     pub(super) fn of(asking: &Asking<'_>) -> Self {
-        let opened = asking.opened.as_ref().ok();
-        let place = opened.map(|opened| opened.place.clone()).unwrap_or_default();
-        let account = opened.map(|opened| opened.account.clone());
-        let providers = &asking.runtime.tools.machine().providers;
-        let of_id = || providers.of(None, asking.machine.spec.provider_id());
-        let provider = opened.map_or_else(of_id, |opened| &opened.provider).clone();
-        Self { runtime: asking.runtime.clone(), machine: asking.machine.clone(), account, provider, place }
+        let opened = asking.opened.as_ref().ok().cloned();
+        Self { runtime: asking.runtime.clone(), machine: asking.machine.clone(), opened }
     }
 
     /// Records that an instance may be created from now on. Returns where it may have been created
@@ -50,9 +40,9 @@ impl EvidenceRecorder {
             return MadeIn::Nowhere;
         };
         let before = answers.made_in.clone();
-        if let Some(account) = &self.account {
-            answers.made_in = before.and(account.id());
-            answers.called_in.get_or_insert_with(|| self.place.clone());
+        if let Some(opened) = &self.opened {
+            answers.made_in = before.and(opened.account());
+            answers.called_in.get_or_insert_with(|| opened.place.clone());
         }
         before
     }
@@ -88,22 +78,23 @@ impl EvidenceRecorder {
 
     /// Handles the result of `find`.
     pub(super) fn found(&self, answer: &Result<Sighting, Error>) {
-        let (Ok(sighting), Some(account)) = (answer, &self.account) else { return };
+        let (Ok(sighting), Some(opened)) = (answer, &self.opened) else { return };
         let mut world = self.runtime.lock();
         if world.seen.has_machine(&self.machine.uid) {
-            take_sighting(&mut world.seen, account.id(), &self.matching(), &self.machine, sighting);
+            let matching = self.matching(opened);
+            take_sighting(&mut world.seen, opened.account(), &matching, &self.machine, sighting);
         }
     }
 
-    fn matching(&self) -> InstanceMatch<'_> {
+    fn matching<'a>(&'a self, opened: &'a Opened) -> InstanceMatch<'a> {
         let cluster = &self.runtime.tools.machine().cluster;
-        InstanceMatch { provider: &*self.provider, cluster, place: &self.place }
+        InstanceMatch { provider: &*opened.provider, cluster, place: &opened.place }
     }
 
     /// Returns whether the account may be listed now.
     pub(super) fn may_list(&self) -> bool {
         let now = self.runtime.now();
-        let Some(account) = &self.account else { return true };
+        let Some(Opened { account, .. }) = &self.opened else { return true };
         let last = account.sightings().map(|sightings| sightings.ended);
         self.runtime.lock().seen.memory.evidence.may_list(account.id(), last, now)
     }
@@ -111,7 +102,7 @@ impl EvidenceRecorder {
     /// Records that the list begins, and returns the time.
     pub(super) fn lists(&self) -> Timestamp {
         let now = self.runtime.now();
-        if let Some(account) = &self.account {
+        if let Some(Opened { account, .. }) = &self.opened {
             self.runtime.lock().seen.memory.evidence.list_begins(account.id(), now);
         }
         now
@@ -123,13 +114,14 @@ impl EvidenceRecorder {
         started: Timestamp,
         answer: Result<Vec<Instance>, Error>,
     ) -> Result<(), Error> {
-        let Some(account) = &self.account else { return answer.map(drop) };
+        let Some(opened) = &self.opened else { return answer.map(drop) };
+        let account = &opened.account;
         let now = self.runtime.now();
         let mut world = self.runtime.lock();
         world.seen.memory.evidence.list_ended(account.id(), answer.is_ok(), now);
         let ended = match answer {
             Ok(instances) => {
-                take_list(&mut world.seen, account.id(), &self.matching(), &instances);
+                take_list(&mut world.seen, account.id(), &self.matching(opened), &instances);
                 account.share(Sightings::new(started, now, instances));
                 Ok(())
             }

@@ -331,7 +331,7 @@ fn class_error(runtime: &Runtime, class: &ClassFacts) -> Option<String> {
     let providers = &runtime.tools.machine().providers;
     let named = class.provider.as_deref().unwrap_or_default();
     let Some(provider) = providers.serving(named) else {
-        let several = if providers.iter().nth(1).is_some() { "one of " } else { "" };
+        let several = if providers.only().is_none() { "one of " } else { "" };
         return Some(format!(
             "provider: this controller does not manage {named:?}; expected {several}{}",
             providers.names()
@@ -448,11 +448,6 @@ impl<'w> ClassInputs<'w> {
             |(namespace, name): &(String, String)| world.seen.secrets.get(&object_key(namespace, name));
         let secrets = class.secrets.iter().map(entry).collect();
         Some(Self { class, secrets })
-    }
-
-    /// The provider that the class chooses.
-    pub(crate) fn provider<'r>(&self, runtime: &'r Runtime) -> &'r Arc<dyn Provider> {
-        runtime.tools.machine().providers.of_class(self.class.provider.as_deref())
     }
 
     /// Whether the content of a Secret was forgotten and is being read again.
