@@ -34,6 +34,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     // A driver never sees a Machine.
     ("machinist-driver", &["machinist-instance"]),
+    // Connections and the meaning of their failures. It knows no cloud.
+    ("machinist-driver-http", &["machinist-instance"]),
     // Servers of other programs share the accept loop of ours.
     ("machinist-cloud-sim", &["machinist-instance", "machinist-serve"]),
     // Servers that boot are instances of the simulated cloud.
@@ -46,8 +48,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("machinist-driver-sim", &["machinist-instance", "machinist-driver", "machinist-cloud-sim"]),
     // The cloud or engine is another program: only its HTTP API is known here.
     ("machinist-driver-docker", &["machinist-instance", "machinist-driver"]),
-    ("machinist-driver-hcloud", &["machinist-instance", "machinist-driver"]),
-    ("machinist-driver-aws", &["machinist-instance", "machinist-driver"]),
+    ("machinist-driver-hcloud", &["machinist-instance", "machinist-driver", "machinist-driver-http"]),
+    ("machinist-driver-aws", &["machinist-instance", "machinist-driver", "machinist-driver-http"]),
     // An engine in memory is a driver itself: there is no program behind it.
     ("machinist-standin-docker", &["machinist-instance", "machinist-driver"]),
     // A mail service is another program, too. Its client knows the fence of a call.

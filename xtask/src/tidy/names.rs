@@ -24,7 +24,6 @@ const ROLES: &[(&str, &str)] = &[
     ("Explanation", "the explanation of an object of a contract"),
     ("Fault", "what goes wrong with a call"),
     ("FaultRule", "which calls a fault concerns"),
-    ("Http", "sends a request to a cloud over HTTP"),
     ("Inspector", "reads the state of a running process"),
     ("Kept", "the content of a data folder"),
     ("Machine", "the kind of the machine API, and that of Cluster API"),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
+use machinist_driver_http::{Http, Transport};
 use machinist_instance::{
     AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Foreign, Instance, InstanceKey,
     InstanceRef, InstanceSpec, KeyTag, Marks, NodeName, Place, Promises, ProviderId, RecordedId, Scope,
@@ -18,7 +19,7 @@ use serde_json::Value;
 
 use crate::client::call::Call;
 use crate::client::failure::Failure;
-use crate::client::{ATTEMPT_WITHIN, Client, Http, Now, Transport};
+use crate::client::{ATTEMPT_WITHIN, Client, Now};
 use crate::model::{Acknowledgement, Ec2Instance, Images, Reservation};
 use crate::options::AwsOptions;
 use crate::request::{self, Creation};

@@ -32,7 +32,7 @@ mod secret;
 mod spec;
 mod tag;
 
-pub use client::{Http, NoAnswer, Transport};
 pub use driver::{AwsProvider, PROMISES, validate};
-pub use options::{AwsOptions, Endpoint, EndpointError, OptionsError};
+pub use machinist_driver_http::{Endpoint, EndpointError, Http, NoAnswer, Transport};
+pub use options::{AwsOptions, OptionsError};
 pub use spec::fields_without_effect;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Balancers, CloudClock, Driver, Instances, Provider, Routes, Volumes};
+use machinist_driver_http::{Http, Transport};
 use machinist_instance::{
     AccountId, BalancerKey, BalancerNote, CallBudget, CallRate, CreateGuarantee, Credential, Error,
     ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag, Marks, NodeName, Place, Promises,
@@ -21,7 +22,7 @@ use tokio::time::Instant;
 use crate::balancer::{Reach, RefusedTurn, Turned};
 use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
-use crate::client::{ATTEMPT_WITHIN, Client, Http, Now, Traffic, Transport};
+use crate::client::{ATTEMPT_WITHIN, Client, Now, Traffic};
 use crate::gardener::{self, GardenerClass};
 use crate::label::{self, CLUSTER, KEY, Labels};
 use crate::model::{Id, Server};

@@ -34,10 +34,8 @@ mod request;
 mod route;
 mod spec;
 
-pub use client::{CallLabels, Http, NoAnswer, RateState, Traffic, Transport};
+pub use client::{CallLabels, RateState, Traffic};
 pub use driver::{GARDENER_NAME, HcloudProvider, PROMISES, validate};
-pub use options::{
-    AddressFamily, Algorithm, BalancerDefaults, Endpoint, EndpointError, HcloudOptions, OptionsError,
-    TokenSource,
-};
+pub use machinist_driver_http::{Endpoint, EndpointError, Http, NoAnswer, Transport};
+pub use options::{AddressFamily, Algorithm, BalancerDefaults, HcloudOptions, OptionsError, TokenSource};
 pub use spec::ProviderSpec;

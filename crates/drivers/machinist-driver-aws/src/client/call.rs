@@ -1,5 +1,6 @@
 //! One request to the cloud, as data.
 
+use machinist_driver_http::Nature;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The characters that stay as they are in a form: those that RFC 3986 calls unreserved.
@@ -40,13 +41,6 @@ impl Service {
             Self::Sts => "2011-06-15",
         }
     }
-}
-
-/// Whether a call changes the cloud. This decides how a missing answer is classified.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nature {
-    Reads,
-    Changes,
 }
 
 impl Call {

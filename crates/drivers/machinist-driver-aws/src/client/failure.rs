@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use machinist_driver_http::{Nature, NoAnswer};
 use machinist_instance::{Error, ErrorKind};
 
-use super::call::Nature;
 use crate::model::ErrorDocument;
 
 /// A failed call: the error for the caller of the driver, and the code for the driver.
@@ -129,7 +129,7 @@ fn kind(code: &str, nature: Nature, status: StatusCode, retry_after: Option<Dura
         ErrorKind::Throttled { retry_after }
     } else if status.is_server_error() {
         // The cloud may have begun to act before it failed.
-        unknown_effect(nature)
+        nature.unknown_effect()
     } else if is_in(&ABSENT) {
         ErrorKind::Unavailable
     } else if INVALID.iter().any(|beginning| code.starts_with(beginning)) {
@@ -139,36 +139,14 @@ fn kind(code: &str, nature: Nature, status: StatusCode, retry_after: Option<Dura
     }
 }
 
-fn unknown_effect(nature: Nature) -> ErrorKind {
-    match nature {
-        Nature::Reads => ErrorKind::Unavailable,
-        Nature::Changes => ErrorKind::Ambiguous,
-    }
-}
-
-/// No answer arrived, or only a part of one.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoAnswer {
-    /// The request cannot have reached the cloud.
-    #[error("{0}")]
-    NotSent(String),
-    /// The request may have reached the cloud.
-    #[error("{0}")]
-    Lost(String),
-}
-
 pub(crate) fn no_answer(nature: Nature, lost: &NoAnswer) -> Failure {
-    let kind = match lost {
-        NoAnswer::NotSent(_) => ErrorKind::Unavailable,
-        NoAnswer::Lost(_) => unknown_effect(nature),
-    };
-    Failure::new(kind, lost.to_string())
+    Failure::new(nature.without_answer(lost), lost.to_string())
 }
 
 /// The answer has a success status, but not the expected content.
 pub(crate) fn unreadable(nature: Nature, action: &str) -> Failure {
     let text = format!("cannot parse the answer of the cloud to {action}: expected XML of the Query API");
-    Failure::new(unknown_effect(nature), text)
+    Failure::new(nature.unknown_effect(), text)
 }
 
 /// An answer with an error status.
@@ -205,7 +183,7 @@ fn kind_of_status(nature: Nature, status: StatusCode, retry_after: Option<Durati
     match status.as_u16() {
         401 | 403 => ErrorKind::Denied,
         429 => ErrorKind::Throttled { retry_after },
-        500..=599 => unknown_effect(nature),
+        500..=599 => nature.unknown_effect(),
         _ => ErrorKind::Unavailable,
     }
 }
@@ -294,13 +272,6 @@ mod tests {
             let failure = refusal(Nature::Changes, status, "<html>");
             assert_eq!((failure.error.kind, failure.code), (kind, None), "{status}");
         }
-    }
-
-    #[test]
-    fn a_request_that_was_not_sent_has_no_effect() {
-        let kind = |lost: NoAnswer| no_answer(Nature::Changes, &lost).error.kind;
-        assert_eq!(kind(NoAnswer::NotSent("a".to_owned())), ErrorKind::Unavailable);
-        assert_eq!(kind(NoAnswer::Lost("a".to_owned())), ErrorKind::Ambiguous);
     }
 
     #[test]

@@ -10,7 +10,6 @@ pub(crate) mod call;
 pub(crate) mod failure;
 mod sign;
 mod sts;
-mod transport;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +19,14 @@ use http::header::{ACCEPT, CONTENT_TYPE, DATE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::CloudClock;
+use machinist_driver_http::{Nature, NoAnswer, Transport};
 use machinist_instance::ErrorKind;
 use serde::de::DeserializeOwned;
-
-pub use failure::NoAnswer;
-pub use transport::{Http, Transport};
 
 use crate::model::{self, Ec2Instance, InstancesPage};
 use crate::options::AwsOptions;
 use crate::secret::{Keys, Login};
-use call::{Call, Nature};
+use call::Call;
 use failure::{Failure, Refusal, no_answer, refused, unreadable};
 use sign::Signed;
 

@@ -10,11 +10,11 @@
 //!
 //! Deliberately absent: credentials, which are in the Secret of a class.
 
-mod endpoint;
+mod region;
 
 use std::path::PathBuf;
 
-pub use endpoint::{Endpoint, EndpointError};
+use machinist_driver_http::Endpoint;
 
 use crate::client::call::Service;
 
@@ -114,8 +114,8 @@ impl AwsOptions {
             Service::Sts => &self.sts,
         };
         match configured {
-            Some(endpoint) => endpoint.url(),
-            None => endpoint::of_region(service.name(), region),
+            Some(endpoint) => endpoint.uri("/"),
+            None => region::endpoint_of(service.name(), region),
         }
     }
 }

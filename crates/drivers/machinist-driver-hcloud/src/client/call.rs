@@ -1,6 +1,7 @@
 //! One request to the cloud, as data.
 
 use http::Method;
+use machinist_driver_http::Nature;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
@@ -78,13 +79,6 @@ impl Call {
     pub(crate) fn label(&self) -> String {
         format!("{} {}", self.method, self.endpoint)
     }
-}
-
-/// Whether a call changes the cloud. This decides how a missing answer is classified.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nature {
-    Reads,
-    Changes,
 }
 
 #[cfg(test)]

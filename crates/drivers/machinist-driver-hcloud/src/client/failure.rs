@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use machinist_driver_http::{Nature, NoAnswer};
 use machinist_instance::{Error, ErrorKind};
 use serde::Deserialize;
 use serde_json::Value;
-
-use super::call::Nature;
 
 /// A failed call: the error for the caller of the driver, and the code for the driver.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,9 +150,9 @@ impl Code {
             | Self::MissingIpv4 => ErrorKind::InvalidSpec,
             // The cloud may have begun to act before it failed.
             Self::ServerError | Self::ServiceError | Self::BadGateway | Self::Timeout => {
-                unknown_effect(nature)
+                nature.unknown_effect()
             }
-            Self::Other(_) => status.map_or(unknown_effect(nature), |status| {
+            Self::Other(_) => status.map_or(nature.unknown_effect(), |status| {
                 kind_of_status(nature, status, retry_after, Source::Api)
             }),
         }
@@ -165,13 +164,6 @@ impl Code {
 enum Source {
     Api,
     Unknown,
-}
-
-fn unknown_effect(nature: Nature) -> ErrorKind {
-    match nature {
-        Nature::Reads => ErrorKind::Unavailable,
-        Nature::Changes => ErrorKind::Ambiguous,
-    }
 }
 
 fn kind_of_status(
@@ -187,7 +179,7 @@ fn kind_of_status(
         // the API broke off during the call.
         (503, Source::Api) => ErrorKind::Unavailable,
         (400 | 412 | 422, Source::Api) => ErrorKind::InvalidSpec,
-        (500..=599, _) => unknown_effect(nature),
+        (500..=599, _) => nature.unknown_effect(),
         // A 404 or 410 without a JSON error comes from a proxy or a wrong endpoint.
         _ => ErrorKind::Unavailable,
     }
@@ -212,28 +204,16 @@ pub(crate) fn refuses_part(failure: &Failure) -> bool {
     )
 }
 
-/// No answer arrived, or only a part of one.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoAnswer {
-    /// The request cannot have reached the cloud.
-    #[error("{0}")]
-    NotSent(String),
-    /// The request may have reached the cloud.
-    #[error("{0}")]
-    Lost(String),
-}
-
 pub(crate) fn no_answer(nature: Nature, lost: &NoAnswer) -> Failure {
-    let kind = match lost {
-        NoAnswer::NotSent(_) => ErrorKind::Unavailable,
-        NoAnswer::Lost(_) => unknown_effect(nature),
-    };
-    Failure::new(kind, lost.to_string())
+    Failure::new(nature.without_answer(lost), lost.to_string())
 }
 
 /// The answer has a success status, but not the expected content.
 pub(crate) fn unreadable(nature: Nature, expected: &str) -> Failure {
-    Failure::new(unknown_effect(nature), format!("cannot parse the answer of the cloud: expected {expected}"))
+    Failure::new(
+        nature.unknown_effect(),
+        format!("cannot parse the answer of the cloud: expected {expected}"),
+    )
 }
 
 /// An answer with an error status.
@@ -401,15 +381,6 @@ mod tests {
         let limits = r#"{"error":{"code":"resource_limit_exceeded","message":"limit","details":
             {"limits":[{"name":"server_limit"}]}}}"#;
         assert!(refusal(Nature::Changes, 403, limits).error.message.contains("; limit server_limit"));
-    }
-
-    #[test]
-    fn a_lost_answer_is_ambiguous_only_for_calls_that_change() {
-        let lost = NoAnswer::Lost("reset".to_owned());
-        assert_eq!(no_answer(Nature::Changes, &lost).error.kind, ErrorKind::Ambiguous);
-        assert_eq!(no_answer(Nature::Reads, &lost).error.kind, ErrorKind::Unavailable);
-        let not_sent = NoAnswer::NotSent("refused".to_owned());
-        assert_eq!(no_answer(Nature::Changes, &not_sent).error.kind, ErrorKind::Unavailable);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The client sees every header. `RateLimit-*` and `Retry-After` become the wait of a throttled
 //! call, `Date` measures the cloud's clock, and the log has the `X-Correlation-Id` of each refusal.
-//! `call`, `failure`, `page` and `rate` are pure; only this file and `transport` await.
+//! `call`, `failure`, `page` and `rate` are pure; only this file awaits.
 //!
 //! Deliberately absent: retries, a token bucket and a cache. The runtime does all of these.
 
@@ -11,7 +11,6 @@ pub(crate) mod failure;
 mod page;
 mod rate;
 mod traffic;
-mod transport;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +20,16 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::CloudClock;
+use machinist_driver_http::{Endpoint, Nature, NoAnswer, Transport};
 use machinist_instance::{AccountId, ErrorKind};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 
-pub use failure::NoAnswer;
 pub use rate::RateState;
 pub use traffic::{CallLabels, Traffic};
-pub use transport::{Http, Transport};
 
-use crate::options::Endpoint;
-use call::{Call, Nature};
+use call::Call;
 use failure::{Failure, Refusal, no_answer, refused, unreadable};
 use page::{AfterPage, Meta, PER_PAGE, Pages, SORT};
 

@@ -5,7 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{AddressFamily, Algorithm, BalancerDefaults, Endpoint, HcloudOptions, TokenSource};
+use machinist_driver_http::Endpoint;
+
+use super::{AddressFamily, Algorithm, BalancerDefaults, HcloudOptions, TokenSource};
 use crate::{cidr, go_syntax};
 
 const TOKEN: &str = "HCLOUD_TOKEN";
@@ -96,7 +98,7 @@ impl<'a> VariableReader<'a> {
         HcloudOptions {
             endpoint: self
                 .parsed("HCLOUD_ENDPOINT", expected_endpoint, |text| Endpoint::parse(text).ok())
-                .unwrap_or_default(),
+                .unwrap_or_else(super::public),
             network: self.text("HCLOUD_NETWORK"),
             address_family: family.unwrap_or(AddressFamily::Ipv4),
             zone_label: self.boolean("HCLOUD_INSTANCES_ZONE_LABEL_ENABLED").unwrap_or(true),

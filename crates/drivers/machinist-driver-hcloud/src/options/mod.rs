@@ -3,15 +3,14 @@
 //! The options apply to all accounts. The token is not an option: a credential of an account holds
 //! the token. [`TokenSource`] only says where the cloud controller manager finds its token.
 
-mod endpoint;
 mod env;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use endpoint::{Endpoint, EndpointError};
 pub use env::OptionsError;
+use machinist_driver_http::Endpoint;
 
 /// Options of the provider for all accounts.
 ///
@@ -53,10 +52,15 @@ pub struct HcloudOptions {
     pub server_list_max_age: Option<Duration>,
 }
 
+/// The API of Hetzner Cloud.
+fn public() -> Endpoint {
+    Endpoint::parse("https://api.hetzner.cloud/v1").expect("the constant is a URL")
+}
+
 impl Default for HcloudOptions {
     fn default() -> Self {
         Self {
-            endpoint: Endpoint::default(),
+            endpoint: public(),
             network: None,
             address_family: AddressFamily::Ipv4,
             zone_label: true,

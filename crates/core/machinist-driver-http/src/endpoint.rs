@@ -1,18 +1,18 @@
-//! The base URL of the API.
+//! The base URL of an API.
 
 use std::fmt;
 
 use http::Uri;
 
-/// The base URL of the API: scheme, host and path, for example `https://api.hetzner.cloud/v1`.
+/// The base URL of an API: scheme, host and path, for example `https://api.hetzner.cloud/v1`.
 ///
 /// ```
-/// use machinist_driver_hcloud::Endpoint;
+/// use machinist_driver_http::Endpoint;
 ///
 /// let endpoint = Endpoint::parse("http://127.0.0.1:7070/v1/")?;
 /// assert_eq!(endpoint.to_string(), "http://127.0.0.1:7070/v1");
 /// assert!(Endpoint::parse("api.hetzner.cloud").is_err());
-/// # Ok::<(), machinist_driver_hcloud::EndpointError>(())
+/// # Ok::<(), machinist_driver_http::EndpointError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
@@ -44,19 +44,14 @@ impl Endpoint {
         Ok(Self { base: url.trim_end_matches('/').to_owned(), is_https })
     }
 
-    pub(crate) fn is_https(&self) -> bool {
+    /// Whether connections use TLS.
+    pub fn is_https(&self) -> bool {
         self.is_https
     }
 
-    pub(crate) fn uri(&self, path_and_query: &str) -> String {
+    /// The URL of one request: the base, followed by a path that begins with `/`.
+    pub fn uri(&self, path_and_query: &str) -> String {
         format!("{}{path_and_query}", self.base)
-    }
-}
-
-impl Default for Endpoint {
-    /// The API of Hetzner Cloud.
-    fn default() -> Self {
-        Self { base: "https://api.hetzner.cloud/v1".to_owned(), is_https: true }
     }
 }
 

@@ -11,9 +11,10 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::TokioExecutor;
+use rustls::ClientConfig;
 use rustls::crypto::ring;
 
-use super::failure::NoAnswer;
+use crate::nature::NoAnswer;
 
 /// A page of 1000 instances with many tags fits, and a broken server cannot fill the memory.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
@@ -21,7 +22,7 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 /// Timeout for a connection attempt: after this time the host is considered unreachable.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// An idle connection is closed after this time, before EC2 closes it.
+/// An idle connection is closed after this time, before servers and gateways usually close it.
 const IDLE_FOR: Duration = Duration::from_secs(20);
 
 /// Sends one HTTP request to the cloud and receives the whole answer.
@@ -45,28 +46,34 @@ pub trait Transport: Send + Sync {
 pub struct Http<C>(Client<C, Full<Bytes>>);
 
 impl Http<HttpConnector> {
-    /// Plain HTTP over TCP, for counterparts of the cloud.
+    /// Plain HTTP over TCP, for stand-ins of the cloud.
     pub fn plain() -> Self {
         Self::over(tcp())
     }
 }
 
 impl Http<HttpsConnector<HttpConnector>> {
-    /// HTTPS over TCP with the root certificates of the system. An endpoint of the options may
-    /// nevertheless use HTTP.
+    /// HTTPS with the root certificates of the system, or plain HTTP, as the URL of a request says.
     ///
     /// # Errors
     /// If the system has no root certificates.
     pub fn with_tls() -> io::Result<Self> {
-        let mut tcp = tcp();
-        tcp.enforce_http(false);
-        let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(ring::default_provider())?
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        Ok(Self::over(connector))
+        let builder = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring::default_provider())?;
+        Ok(Self::over(builder.https_or_http().enable_http1().wrap_connector(tcp_below_tls())))
     }
+
+    /// HTTPS with certificates and checks of the caller, or plain HTTP, as the URL of a request
+    /// says.
+    pub fn with_config(config: ClientConfig) -> Self {
+        let builder = HttpsConnectorBuilder::new().with_tls_config(config);
+        Self::over(builder.https_or_http().enable_http1().wrap_connector(tcp_below_tls()))
+    }
+}
+
+fn tcp_below_tls() -> HttpConnector {
+    let mut tcp = tcp();
+    tcp.enforce_http(false);
+    tcp
 }
 
 fn tcp() -> HttpConnector {
@@ -93,14 +100,18 @@ impl<C: Connect + Clone> Http<C> {
 impl<C: Connect + Clone + Send + Sync + 'static> Transport for Http<C> {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, NoAnswer> {
         let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-        let sent = self.0.request(request.map(Full::from)).await;
-        let response = sent.map_err(|error| match error.is_connect() {
-            true => NoAnswer::NotSent(format!("cannot connect to {authority}")),
-            false => NoAnswer::Lost(format!("the connection to {authority} broke")),
+        let response = self.0.request(request.map(Full::from)).await.map_err(|error| {
+            if error.is_connect() {
+                NoAnswer::NotSent(format!("cannot connect to {authority}"))
+            } else {
+                NoAnswer::Lost(format!("the connection to {authority} broke"))
+            }
         })?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
-        let broke = |_| NoAnswer::Lost(format!("the connection to {authority} broke during the answer"));
-        Ok(Response::from_parts(head, body.map_err(broke)?.to_bytes()))
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, MAX_ANSWER_BYTES)
+            .collect()
+            .await
+            .map_err(|_| NoAnswer::Lost(format!("the connection to {authority} broke during the answer")))?;
+        Ok(Response::from_parts(parts, body.to_bytes()))
     }
 }
