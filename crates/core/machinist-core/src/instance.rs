@@ -165,6 +165,8 @@ pub enum Next {
     },
     /// The cloud is deleting the instance. Look again later.
     Going {
+        /// The parts that are left of the instance; empty while the instance itself exists.
+        parts: Vec<String>,
         /// When to look again.
         look_at: Timestamp,
     },
@@ -271,7 +273,7 @@ impl Departure<'_> {
     fn look_first(&self) -> Next {
         let Some(find) = self.found_by_id(Timestamp::MIN) else { return Next::Find };
         match &find.answered.answer {
-            Ok(Sighting::Present(_)) => self.delete(),
+            Ok(Sighting::Present(_) | Sighting::Parts(_)) => self.delete(),
             Ok(Sighting::Absent) => self.absent_by_id(&find.answered),
             Ok(Sighting::Foreign(foreign)) => self.foreign(foreign, find.answered.ended),
             Err(error) => self.find_failed(error, find.answered.ended),
@@ -284,6 +286,7 @@ impl Departure<'_> {
             // A foreign instance means that the cloud has reused the id.
             Ok(Sighting::Foreign(_) | Sighting::Absent) => self.absent_by_id(&find.answered),
             Ok(Sighting::Present(instance)) => self.look_again(asked, &find.answered, instance.power),
+            Ok(Sighting::Parts(parts)) => self.delete_parts(asked, parts, find.answered.ended),
             Err(error) => self.find_failed(error, find.answered.ended),
         }
     }
@@ -301,9 +304,19 @@ impl Departure<'_> {
             Ok(Sighting::Present(instance)) if instance.key.is_none() && !self.asked_without_key() => {
                 self.delete()
             }
-            Ok(Sighting::Present(_)) => self.delete_failed(error, asked.ended),
+            Ok(Sighting::Present(_) | Sighting::Parts(_)) => self.delete_failed(error, asked.ended),
             Err(error) => self.find_failed(error, find.answered.ended),
         }
+    }
+
+    /// Deletes the parts that the last deletion has left. If a part cannot be deleted yet, the
+    /// driver answers with an error, which has its own wait.
+    fn delete_parts(&self, asked: Timestamp, parts: &[String], looked: Timestamp) -> Next {
+        let delete_at = plus(looked, since(looked, asked).clamp(FIRST_LOOK_AFTER, LOOK_AT_LEAST_EVERY));
+        if self.now < delete_at {
+            return Next::Going { parts: parts.to_vec(), look_at: delete_at };
+        }
+        self.delete()
     }
 
     /// Whether an instance without a key, whose id the object records, belongs to the object.
@@ -430,7 +443,7 @@ impl Departure<'_> {
         let wait = since(looked, asked).clamp(FIRST_LOOK_AFTER, LOOK_AT_LEAST_EVERY);
         let look_at = plus(looked, wait);
         if self.now < look_at {
-            return Next::Going { look_at };
+            return Next::Going { parts: Vec::new(), look_at };
         }
         match self.ownership.list {
             _ if !self.shared.is_crowd || wait < LOOK_AT_LEAST_EVERY => Next::Find,
@@ -464,6 +477,10 @@ impl Departure<'_> {
             Ok(Sighting::Present(instance)) if self.is_ours(instance) => {
                 Next::Record { instance: Box::new(instance.clone()), account: find.answered.account.clone() }
             }
+            // The instance may still appear, and it needs its parts then.
+            Ok(Sighting::Parts(parts)) if counts_from < looked => {
+                self.parts_of_none(parts, find.answered.ended)
+            }
             // A foreign instance counts as an absence: our instance may still appear beside it.
             Ok(shown) if counts_from < looked => {
                 let standing =
@@ -473,6 +490,18 @@ impl Departure<'_> {
             Ok(_) if counts_from < self.now => Next::Find,
             Ok(_) => Next::NotProven { look_at: plus(counts_from, Duration::from_millis(1)) },
             Err(error) => self.find_failed(error, find.answered.ended),
+        }
+    }
+
+    /// Deletes the parts of an instance that was never created.
+    fn parts_of_none(&self, parts: &[String], looked: Timestamp) -> Next {
+        match self.here(self.answers.deleted(None)) {
+            None => self.delete(),
+            Some(asked) => match &asked.answer {
+                Err(error) => self.delete_failed(error, asked.ended),
+                Ok(()) if looked < asked.ended => Next::Find,
+                Ok(()) => self.delete_parts(asked.ended, parts, looked),
+            },
         }
     }
 
@@ -494,7 +523,9 @@ impl Departure<'_> {
             {
                 AbsenceEvidence::NameTaken(foreign.clone())
             }
-            Sighting::Foreign(_) | Sighting::Present(_) | Sighting::Absent => AbsenceEvidence::Sure,
+            Sighting::Foreign(_) | Sighting::Present(_) | Sighting::Parts(_) | Sighting::Absent => {
+                AbsenceEvidence::Sure
+            }
         }
     }
 
@@ -507,7 +538,7 @@ impl Departure<'_> {
         match self.found_by_name()?.answered.answer.as_ref().ok()? {
             Sighting::Present(instance) if !self.is_ours(instance) => Some(Refused::MadeBefore(instance)),
             Sighting::Foreign(foreign) => Some(Refused::OfAnotherOwner(foreign.key.as_ref())),
-            Sighting::Present(_) | Sighting::Absent => None,
+            Sighting::Present(_) | Sighting::Parts(_) | Sighting::Absent => None,
         }
     }
 
@@ -593,7 +624,7 @@ impl Departure<'_> {
         match &self.found_by_id(Timestamp::MIN)?.answered.answer {
             Ok(Sighting::Present(instance)) => Some(instance.created),
             Ok(Sighting::Foreign(foreign)) => Some(foreign.created),
-            Ok(Sighting::Absent) | Err(_) => None,
+            Ok(Sighting::Absent | Sighting::Parts(_)) | Err(_) => None,
         }
     }
 
@@ -968,6 +999,40 @@ pub(crate) mod tests {
         assert!(matches!(next(true, 18, 22, &answers), Next::NotProven { .. }));
         answers.find = found(true, 30, Ok(Sighting::Absent));
         assert!(matches!(next(true, 18, 30, &answers), Next::Gone(AbsenceEvidence::Sure)));
+    }
+
+    #[test]
+    fn parts_of_a_deleted_instance_are_deleted() {
+        let left = |asked, looked| Answers {
+            shown: Some(id()),
+            delete: deleted(answered(asked, asked, Ok(()))),
+            find: found(true, looked, Ok(Sighting::Parts(vec!["port 7".to_owned()]))),
+            ..Answers::default()
+        };
+        match next(true, -60, 20, &left(10, 20)) {
+            Next::Going { parts, look_at } => {
+                assert_eq!((parts, look_at), (vec!["port 7".to_owned()], at(30)))
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(next(true, -60, 30, &left(10, 20)), Next::Delete(_)), "the driver deletes them");
+        assert!(matches!(next(true, -60, 31, &left(31, 20)), Next::Find), "the lookup is older");
+    }
+
+    /// A call that made only a port leaves it, and nothing else knows the port.
+    #[test]
+    fn parts_of_an_instance_that_never_existed_are_deleted() {
+        let refused = Error::new(ErrorKind::Exhausted, "no host").with_state("port 7");
+        let mut answers = Answers { ever_ensured: true, ..Answers::default() };
+        answers.take_ensure(answered(1, 2, Err(refused)));
+        assert!(matches!(next(false, 0, 3, &answers), Next::Find), "the rejected call made a part");
+        answers.find = found(false, 43, Ok(Sighting::Parts(vec!["port 7".to_owned()])));
+        let deletes = next(false, 0, 44, &answers);
+        assert!(matches!(deletes, Next::Delete(_)), "{deletes:?}");
+        answers.delete = Some(Deleted { id: None, ..deleted(answered(44, 45, Ok(()))).expect("some") });
+        assert!(matches!(next(false, 0, 46, &answers), Next::Find));
+        answers.find = found(false, 46, Ok(Sighting::Absent));
+        assert!(matches!(next(false, 0, 47, &answers), Next::Gone(AbsenceEvidence::Sure)));
     }
 
     fn made_at(second: i64, key: Option<&str>) -> Instance {
@@ -1444,7 +1509,7 @@ pub(crate) mod tests {
         );
         assert!(matches!(of(131, None, true, List::Failed(at(140))), Next::Find), "the list failed");
         let there = Some((120, Some(Power::Deleting)));
-        let going = |next| matches!(next, Next::Going { look_at } if look_at == at(150));
+        let going = |next| matches!(next, Next::Going { look_at, .. } if look_at == at(150));
         assert!(going(of(131, there, true, List::Ended(at(420)))), "it was listed a while ago");
         assert!(matches!(of(150, there, true, List::Ended(at(420))), Next::List), "and once more");
         let missing = of(121, Some((120, None)), true, List::Ended(at(420)));

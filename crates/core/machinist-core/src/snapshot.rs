@@ -244,11 +244,12 @@ impl Answers {
         Some((call, since, if now < bound { bound } else { plus(now, SLOT_AWAITED) }))
     }
 
-    /// Whether a call of this process may have created the instance. It did not if the cloud was at
-    /// a limit in each call.
+    /// Whether a call of this process may have created the instance or a part of it. It did not if
+    /// the cloud was at a limit in each call.
     pub fn may_have_created(&self) -> bool {
         let rejected = |ensured: &Answered<Instance>| {
-            let kind = ensured.answer.as_ref().err().map(|error| error.kind);
+            let error = ensured.answer.as_ref().err().filter(|error| !error.may_have_effect());
+            let kind = error.map(|error| error.kind);
             matches!(kind, Some(ErrorKind::Exhausted | ErrorKind::Throttled { .. }))
         };
         let was_rejected = self.ensure.as_ref().is_some_and(rejected) && self.unsure_since.is_none();
@@ -316,6 +317,8 @@ impl Answers {
                 by_id || (instance.key.is_some() && instance.key == found.by.key)
             }
             Ok(Sighting::Foreign(_)) => by_id,
+            // Parts are found by the key, so they belong to this account.
+            Ok(Sighting::Parts(_)) => true,
             Ok(Sighting::Absent) => false,
         };
         if is_shown {
@@ -326,8 +329,8 @@ impl Answers {
                 self.absence = Some(Absence { account: account.clone(), first: *started, id: id.clone() });
             }
         }
-        if is_shown && matches!(answer, Ok(Sighting::Present(_))) {
-            if by_id {
+        if is_shown && matches!(answer, Ok(Sighting::Present(_) | Sighting::Parts(_))) {
+            if by_id && matches!(answer, Ok(Sighting::Present(_))) {
                 self.shown.clone_from(id);
             }
             self.shown_in.clone_from(account);

@@ -43,6 +43,8 @@ pub enum Circumstance {
     Closed,
     /// The driver rejected the input. The cloud rejected nothing.
     ByDriver,
+    /// The cloud has given up the instance, so no repetition helps. Another one is needed.
+    InstanceFailed,
 }
 
 impl Circumstance {
@@ -86,6 +88,19 @@ impl Error {
         Self { circumstance: Circumstance::ByDriver, ..Self::new(ErrorKind::InvalidSpec, message) }
     }
 
+    /// Creates the error of an instance that the cloud has given up. The kind says why, for example
+    /// `Exhausted`.
+    ///
+    /// ```
+    /// use machinist_instance::{Error, ErrorKind};
+    ///
+    /// let error = Error::instance_failed(ErrorKind::Exhausted, "no host has 8 free cores");
+    /// assert!(error.is_instance_failed() && error.kind == ErrorKind::Exhausted);
+    /// ```
+    pub fn instance_failed(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { circumstance: Circumstance::InstanceFailed, ..Self::new(kind, message) }
+    }
+
     /// Adds a text that only the driver understands, such as a part of the instance that exists
     /// already. The controller stores it as `status.lastKnownState` of the Machine, and passes it
     /// to the next calls. The text contains no secret.
@@ -109,6 +124,17 @@ impl Error {
     /// Whether the call only waits for work of the cloud.
     pub fn is_in_progress(&self) -> bool {
         self.circumstance == Circumstance::InProgress
+    }
+
+    /// Whether the call may have changed the cloud, or may still do so: its effect is unknown, or
+    /// its state names a part that it has made.
+    pub fn may_have_effect(&self) -> bool {
+        self.kind.may_have_effect() || self.state.is_some()
+    }
+
+    /// Whether the cloud has given up the instance.
+    pub fn is_instance_failed(&self) -> bool {
+        self.circumstance == Circumstance::InstanceFailed
     }
 
     /// Whether nothing listens at the address of the cloud's API.

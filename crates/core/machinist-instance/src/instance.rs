@@ -52,6 +52,8 @@ pub enum Power {
     Running,
     /// The instance is stopped and can be started again.
     Stopped,
+    /// The cloud could not start the instance, or lost it, and will not repair it.
+    Failed,
     /// The cloud is stopping, moving or rebuilding the instance, or does not say.
     Changing,
     /// The cloud is deleting the instance, which still exists.
@@ -143,6 +145,10 @@ pub enum Sighting {
     /// The cloud does not show the instance. [`crate::Promises::visible_within`] says when that
     /// proves its absence.
     Absent,
+    /// The cloud does not show the instance, but parts of it exist: a port or a volume that was
+    /// made before the instance, or that is left of it. Each text names one part. `ensure` uses the
+    /// parts, `delete` deletes them, and the instance is gone when `find` returns `Absent`.
+    Parts(Vec<String>),
     /// An instance with that id or name exists, belongs to another owner, and does not have the
     /// recorded native id.
     Foreign(Foreign),

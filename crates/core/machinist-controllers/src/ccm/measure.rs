@@ -106,6 +106,7 @@ pub(super) fn looked_up(metrics: &Metrics, answered: &Answered<Sighting>) {
     let result = match &answered.answer {
         Ok(Sighting::Present(_)) => "present",
         Ok(Sighting::Foreign(_)) => "foreign",
+        Ok(Sighting::Parts(_)) => "parts",
         Ok(Sighting::Absent) => "absent",
         Err(_) => "unknown",
     };

@@ -3,21 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_instance::{
-    BalancerKey, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Place,
-    Promises, Sighting, UserData,
+    BalancerKey, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Place, Power,
+    Promises, ProviderId, Sighting, UserData,
 };
 
 use super::{Ending, Hook, Played, Subject, Trouble};
-use crate::Driver;
+use crate::{Driver, Initializer};
 
 /// A stand-in for a bootstrap token. No error message may contain it.
 const CANARY: &str = "canary0123456789";
 
 /// Attempts of the cleanup to delete one instance, in case the outcome of a deletion is unknown.
 const SWEEPS: usize = 3;
+
+/// Wait before a call is repeated that waits for work of the cloud.
+const STEP: Duration = Duration::from_secs(2);
 
 /// Number of times that a case checks whether a deletion has ended. The time of the subject passes
 /// between the checks.
@@ -108,9 +112,17 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Calls `ensure`, which must succeed.
+    /// Calls `ensure`, which must succeed. Repeats the call while the cloud works on a part.
     pub(crate) async fn ensure(&self, spec: &InstanceSpec) -> Played<Instance> {
-        let instance = self.quiet(self.driver.instances().ensure(spec).await, "ensure")?;
+        let mut ensured = self.driver.instances().ensure(spec).await;
+        for _ in 0..LOOKS {
+            if !ensured.as_ref().is_err_and(Error::is_in_progress) {
+                break;
+            }
+            self.subject.wait(STEP).await;
+            ensured = self.driver.instances().ensure(spec).await;
+        }
+        let instance = self.quiet(ensured, "ensure")?;
         if let Some(made) = self.lock().get_mut(&spec.key) {
             made.id = Some(instance.id.clone());
         }
@@ -171,6 +183,24 @@ impl<'a> Bench<'a> {
         self.driver.instances().delete(which, owner).await
     }
 
+    /// Calls `initialize`, and repeats the call while the cloud works.
+    pub(crate) async fn initialize(
+        &self,
+        calls: &dyn Initializer,
+        id: &ProviderId,
+        spec: &InstanceSpec,
+    ) -> Result<(), Error> {
+        let mut done = calls.initialize(id, &spec.key, &spec.provider_spec).await;
+        for _ in 0..LOOKS {
+            if !done.as_ref().is_err_and(Error::is_in_progress) {
+                break;
+            }
+            self.subject.wait(STEP).await;
+            done = calls.initialize(id, &spec.key, &spec.provider_spec).await;
+        }
+        done
+    }
+
     pub(crate) async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Played {
         self.quiet(self.try_delete(which, owner).await, "delete")
     }
@@ -199,12 +229,41 @@ impl<'a> Bench<'a> {
             match self.find(which).await? {
                 Sighting::Absent => return Ok(()),
                 Sighting::Present(_) => self.subject.wait(self.promises().call_bound).await,
+                Sighting::Parts(_) => self.delete_parts(which).await?,
                 Sighting::Foreign(foreign) => {
                     return fail(format!("find {which}: expected absent, got {foreign:?}"));
                 }
             }
         }
         fail(format!("{which} still exists after {LOOKS} checks at intervals of one call bound"))
+    }
+
+    /// Deletes what is left of an instance when its deletion has ended.
+    async fn sweep_parts(&self, which: &InstanceRef) -> Played {
+        for _ in 0..LOOKS {
+            match self.driver.instances().find(which).await {
+                Ok(Sighting::Parts(_)) => self.delete_parts(which).await?,
+                Ok(Sighting::Present(instance)) if instance.power == Power::Deleting => {
+                    self.subject.wait(STEP).await;
+                }
+                Ok(_) | Err(_) => return Ok(()),
+            }
+        }
+        fail(format!("parts of {which} still exist after {LOOKS} checks"))
+    }
+
+    /// Deletes the parts that a deletion has left. A part may be in use for some time.
+    async fn delete_parts(&self, which: &InstanceRef) -> Played {
+        let Some(key) = &which.key else {
+            return fail(format!("find {which}: expected no parts without a key"));
+        };
+        match self.try_delete(which, key).await {
+            Ok(()) => {}
+            Err(error) if error.is_in_progress() => {}
+            Err(error) => return fail(format!("delete the parts of {which}: {error}")),
+        }
+        self.subject.wait(STEP).await;
+        Ok(())
     }
 
     /// Checks the number of instances of a key after all calls have taken effect.
@@ -238,7 +297,7 @@ impl<'a> Bench<'a> {
                 }
             }
             match swept {
-                Ok(()) => {}
+                Ok(()) => self.sweep_parts(&which).await?,
                 // The name belongs to an instance of another key, which is deleted under that key.
                 Err(error) if error.kind == ErrorKind::Denied => {}
                 Err(error) => return fail(format!("cannot delete {which} after the case: {error}")),

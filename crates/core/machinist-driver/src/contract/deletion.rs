@@ -14,6 +14,8 @@ cases![
     delete_refuses_an_instance_without_key,
     an_instance_without_key_is_deleted_by_its_id,
     find_shows_an_instance_until_its_deletion_ends,
+    parts_of_a_failed_creation_are_used_again,
+    parts_of_a_failed_creation_are_deleted,
 ];
 
 async fn a_deleted_instance_becomes_absent(bench: &Bench<'_>) -> Played {
@@ -107,4 +109,47 @@ async fn find_shows_an_instance_until_its_deletion_ends(bench: &Bench<'_>) -> Pl
     bench.delete(&by_id(&made), &spec.key).await?;
     bench.wait_until_gone(&by_id(&made)).await?;
     bench.check_alive(&spec.key, 0).await
+}
+
+async fn parts_of_a_failed_creation_are_used_again(bench: &Bench<'_>) -> Played {
+    let spec = bench.spec("a");
+    half_made(bench, &spec).await?;
+    let made = bench.ensure(&spec).await?;
+    let which = InstanceRef { key: Some(spec.key.clone()), name: Some(spec.name.clone()), ..by_id(&made) };
+    bench.wait_until_visible().await;
+    bench.delete(&which, &spec.key).await?;
+    bench.wait_until_gone(&which).await?;
+    bench.check_alive(&spec.key, 0).await
+}
+
+async fn parts_of_a_failed_creation_are_deleted(bench: &Bench<'_>) -> Played {
+    let spec = bench.spec("a");
+    let which = half_made(bench, &spec).await?;
+    let error = bench.fails(bench.try_delete(&which, &bench.key("other")).await, "delete", "denied");
+    match error {
+        Ok(error) => {
+            check(error.kind == ErrorKind::Denied, || format!("delete: expected denied, got {error}"))?
+        }
+        // A driver that finds parts by the key finds none of another key.
+        Err(_) => match bench.find(&which).await? {
+            Sighting::Parts(_) => {}
+            other => return fail(format!("delete with another key: expected parts, got {other:?}")),
+        },
+    }
+    bench.delete(&which, &spec.key).await?;
+    bench.wait_until_gone(&which).await?;
+    bench.check_alive(&spec.key, 0).await
+}
+
+/// Begins a creation that ends after the first part, and finds that part.
+async fn half_made(bench: &Bench<'_>, spec: &InstanceSpec) -> Played<InstanceRef> {
+    bench.arrange(Trouble::RefusedAfterParts).await?;
+    let error = bench.fails(bench.driver.instances().ensure(spec).await, "ensure", "an error")?;
+    check(error.may_have_effect(), || format!("ensure: expected an error with a state, got {error}"))?;
+    bench.subject.calm().await;
+    let which = InstanceRef { name: Some(spec.name.clone()), ..by_key(&spec.key) };
+    match bench.find(&which).await? {
+        Sighting::Parts(parts) if !parts.is_empty() => Ok(which),
+        other => fail(format!("find after a creation that made only parts: expected parts, got {other:?}")),
+    }
 }

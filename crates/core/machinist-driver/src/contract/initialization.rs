@@ -18,7 +18,7 @@ async fn an_initialization_can_be_repeated(bench: &Bench<'_>) -> Played {
     let spec = InstanceSpec { provider_spec, ..bench.spec("a") };
     let made = bench.ensure(&spec).await?;
     for time in ["first", "second"] {
-        let done = calls.initialize(&made.id, &spec.key, &spec.provider_spec).await;
+        let done = bench.initialize(calls, &made.id, &spec).await;
         done.or_else(|error| fail(format!("initialize, {time} time: {error}")))?;
     }
     let again = bench.ensure(&spec).await?;
@@ -50,10 +50,6 @@ async fn an_absent_instance_is_not_initialized(bench: &Bench<'_>) -> Played {
 /// instances, if its tests say the same.
 fn initialization<'b>(bench: &'b Bench<'_>) -> Played<(&'b dyn Initializer, Value)> {
     let provider = bench.subject.provider();
-    let plain = bench.subject.provider_spec();
-    check(!provider.needs_initialization(&plain), || {
-        "needs_initialization: expected the smallest instance to need none".to_owned()
-    })?;
     match (bench.driver.initialization(), bench.subject.uninitialized_spec()) {
         (None, None) => Err(Ending::Skip("this driver initializes no instance".to_owned())),
         (Some(calls), Some(spec)) if provider.needs_initialization(&spec) => Ok((calls, spec)),

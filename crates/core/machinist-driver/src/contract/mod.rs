@@ -163,6 +163,8 @@ pub enum Trouble {
     QuotaUsedUp,
     /// The cloud has no capacity left for the instance type.
     StockUsedUp,
+    /// The next creation makes the parts that an instance needs before it, and is then rejected.
+    RefusedAfterParts,
 }
 
 /// The calls for which trouble can be arranged.

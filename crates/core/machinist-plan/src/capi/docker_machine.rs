@@ -592,7 +592,7 @@ impl Work<'_> {
                 return with_lasting_status(s, self.look_soon(why), since, state, Depth::Nothing);
             }
             Power::Changing => return self.changing(instance),
-            Power::Stopped | Power::Deleting => {
+            Power::Stopped | Power::Failed | Power::Deleting => {
                 let message = format!("Container {container} is not running anymore");
                 let fix = format!("start container {container} again, or delete the Machine");
                 let why = Why::new(CapiReason::ContainerStopped { container }, Step::Fix(fix));
@@ -771,7 +771,7 @@ impl Snapshot {
         let found = self.answers.find.as_ref().map(|found| {
             let shown = match &found.answered.answer {
                 Ok(Sighting::Present(instance)) => Ok(Some(instance)),
-                Ok(Sighting::Absent | Sighting::Foreign(_)) => Ok(None),
+                Ok(Sighting::Absent | Sighting::Parts(_) | Sighting::Foreign(_)) => Ok(None),
                 Err(error) => Err(error),
             };
             Look { shown, ended: found.answered.ended }

@@ -289,10 +289,24 @@ pub enum McmReason {
         /// Name of the Node.
         node: String,
     },
+    /// The cloud could not start the instance, and does not try it again.
+    InstanceFailed {
+        /// The instance.
+        instance: String,
+        /// What the cloud says about it.
+        message: String,
+    },
     /// The cloud is deleting the instance, and the instance still exists.
     InstanceDeleting {
         /// The instance.
         instance: String,
+    },
+    /// The instance is deleted, and parts of it still exist.
+    PartsDeleting {
+        /// The instance.
+        instance: String,
+        /// The parts, as the driver names them.
+        parts: String,
     },
     /// The cloud does not show the instance, but it may still appear.
     AbsenceNotProven {
@@ -733,8 +747,14 @@ impl fmt::Display for McmReason {
             Self::ConfirmingNoNode { node } => {
                 write!(f, "checking with the API server whether Node {node} exists")
             }
+            Self::InstanceFailed { instance, message } => {
+                write!(f, "the cloud has given up instance {instance}: {message}")
+            }
             Self::InstanceDeleting { instance } => {
                 write!(f, "waiting for the cloud to delete instance {instance}")
+            }
+            Self::PartsDeleting { instance, parts } => {
+                write!(f, "waiting for the cloud to delete what is left of instance {instance}: {parts}")
             }
             Self::AbsenceNotProven { instance } => {
                 write!(f, "checking that instance {instance} does not exist: the cloud may not show it yet")

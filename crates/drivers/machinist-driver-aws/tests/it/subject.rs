@@ -114,6 +114,8 @@ impl Subject for Cloud {
             Trouble::RevokedCredential => drop(self.fake.lock().access_keys.remove(ACCESS_KEY)),
             Trouble::QuotaUsedUp => set(|settings| settings.quota = Some(0)),
             Trouble::StockUsedUp => set(|settings| settings.has_stock = false),
+            // An instance of EC2 needs no parts.
+            Trouble::RefusedAfterParts => return Hook::Missing,
         }
         Hook::Arranged
     }

@@ -111,6 +111,8 @@ impl Subject for Cloud {
                 self.standin.configure(|settings| settings.out_of_stock.push("cx22".to_owned()));
                 return Hook::Arranged;
             }
+            // Nothing is made before an instance.
+            Trouble::RefusedAfterParts => return Hook::Missing,
         };
         let (method, path) = request_of(verb);
         self.standin.add_fault(FaultRule::once(method, path, fault));

@@ -133,6 +133,8 @@ impl Subject for SimSubject {
                 self.cloud.configure(|settings| settings.stockouts.push(Stockout::default()));
                 return Hook::Arranged;
             }
+            // Nothing is made before an instance.
+            Trouble::RefusedAfterParts => return Hook::Missing,
         };
         self.cloud.faults().add(rule);
         Hook::Arranged

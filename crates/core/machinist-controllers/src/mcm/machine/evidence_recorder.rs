@@ -52,7 +52,7 @@ impl EvidenceRecorder {
         if let Ok(instance) = answer {
             self.tell_if_ownerless(instance);
         }
-        let made_nothing = matches!(answer, Err(error) if !error.kind.may_have_effect());
+        let made_nothing = matches!(answer, Err(error) if !error.may_have_effect());
         let mut world = self.runtime.lock();
         if made_nothing && let Some(answers) = world.seen.memory.answers.get_mut(&self.machine.uid) {
             if before == MadeIn::Nowhere {

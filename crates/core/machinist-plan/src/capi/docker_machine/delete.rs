@@ -160,7 +160,7 @@ fn remove_container(
             Plan::act(Action::RecordProviderId(instance.id), why(reason))
         }
         Next::Delete(permit) => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::DELETE))),
-        Next::Going { look_at } => {
+        Next::Going { look_at, .. } => {
             Plan::until(look_at, why(CapiReason::ContainerLeaving { container }.into()))
         }
         // An object that another program claimed records no engine.

@@ -99,7 +99,7 @@ fn present(s: &Snapshot, id: &ProviderId, power: Power, ended: Timestamp) -> Lif
     let taints = match power {
         Power::Stopped => taints_of_stopped(s, ended),
         Power::Running => taints::running(s.node.taints()),
-        Power::Pending | Power::Changing | Power::Deleting => None,
+        Power::Pending | Power::Changing | Power::Failed | Power::Deleting => None,
     };
     let acts_at = plus(s.process.acting_since(), s.options.monitor_period);
     if taints.is_some() && s.now < acts_at {
@@ -118,7 +118,7 @@ fn present(s: &Snapshot, id: &ProviderId, power: Power, ended: Timestamp) -> Lif
             Power::Stopped => {
                 Why::new(CcmReason::InstanceStopped { instance }, Step::Expect("a user starts the instance"))
             }
-            Power::Pending | Power::Running | Power::Changing | Power::Deleting => Why::new(
+            Power::Pending | Power::Running | Power::Changing | Power::Failed | Power::Deleting => Why::new(
                 CcmReason::NodeNotReady { instance },
                 Step::Expect("the kubelet reports to be ready"),
             ),

@@ -77,7 +77,8 @@ impl Snapshot {
         match &found.answered.answer {
             Ok(Sighting::Present(instance)) => NewestSighting::Present { instance, ended },
             Ok(Sighting::Foreign(_)) => NewestSighting::Foreign { ended },
-            Ok(Sighting::Absent) => NewestSighting::Absent { ended },
+            // A Node belongs to the instance itself.
+            Ok(Sighting::Absent | Sighting::Parts(_)) => NewestSighting::Absent { ended },
             Err(error) => NewestSighting::Failed { error, ended },
         }
     }
@@ -107,6 +108,6 @@ pub fn take_listed(answers: &mut Answers, account: &AccountId, started: Timestam
 pub fn take_power(before: Option<Timestamp>, power: Power, ended: Timestamp) -> Option<Timestamp> {
     match power {
         Power::Stopped => before.or(Some(ended)),
-        Power::Pending | Power::Running | Power::Changing | Power::Deleting => None,
+        Power::Pending | Power::Running | Power::Changing | Power::Failed | Power::Deleting => None,
     }
 }

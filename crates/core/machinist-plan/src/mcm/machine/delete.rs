@@ -1283,7 +1283,11 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
             let reason = McmReason::ConfirmingNoNode { node: s.machine.node_name().to_owned() };
             look_for_node(s, reason, Step::Expect("the instance is deleted"), deleting_since)
         }
-        Next::Going { look_at } => Plan::until(look_at, why(McmReason::InstanceDeleting { instance }.into())),
+        Next::Going { parts, look_at } => {
+            let leaving = McmReason::InstanceDeleting { instance: instance.clone() };
+            let left = McmReason::PartsDeleting { instance, parts: parts.join(", ") };
+            Plan::until(look_at, why(if parts.is_empty() { leaving } else { left }.into()))
+        }
         Next::NotProven { look_at } => {
             let unproven = McmReason::AbsenceNotProven { instance };
             let not_ours = |refused| {

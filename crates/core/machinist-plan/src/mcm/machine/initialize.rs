@@ -22,10 +22,12 @@ use super::create;
 use super::snapshot::Snapshot;
 use super::status::{OldState, OperationWrite, code_of, code_text};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
-use machinist_core::{Call, plus, retry_after};
+use machinist_core::{Call, just_past, plus, retry_after};
 
 /// Wait before the call is repeated while the cloud works. Go MCM waits as long.
 const REPEAT_AFTER: Duration = Duration::from_secs(5);
+
+const REPLACED: &str = "the Machine is marked Failed, and its set replaces it";
 
 /// Initializes the recorded instance of a new Machine. Returns nothing if that is done, or if the
 /// provider has nothing to do.
@@ -44,6 +46,18 @@ pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
         Ok(()) => None,
         // A provider that has nothing to do, as in Go MCM.
         Err(error) if error.kind == ErrorKind::Unsupported => None,
+        // No repetition helps. The next instance is created after the wait of a refused creation,
+        // so that a cloud without a free host is not asked in a loop.
+        Err(error) if error.is_instance_failed() => {
+            let ends = plus(answered.ended, s.defaults.exhausted_retry).min(just_past(s.creation_deadline()));
+            let state = s.state_after(error, OldState::Kept);
+            if ends <= s.now && s.process.may_enforce_deadlines() {
+                return Some(create::give_up_recorded(s, operation(error), state));
+            }
+            let why = instance_failed(s, &error.message).deadline(ends, Step::Expect(REPLACED));
+            let plan = create::report(s, &operation(error), state, why.since(answered.ended), None);
+            Some(if s.now < ends { plan.no_later_than(ends) } else { plan })
+        }
         Err(error) if create::has_timed_out(s) => {
             let state = s.state_after(error, OldState::Kept);
             Some(create::give_up_recorded(s, operation(error), state))
@@ -79,6 +93,12 @@ fn call(s: &Snapshot) -> Plan<Action> {
         let why = Why::new(Reason::Calling(Call::INITIALIZE), Step::Expect("the cloud answers"));
         Plan::act(Action::Initialize, why)
     })
+}
+
+fn instance_failed(s: &Snapshot, message: &str) -> Why {
+    let reason =
+        McmReason::InstanceFailed { instance: s.instance().to_string(), message: message.to_owned() };
+    Why::new(reason, Step::Expect(REPLACED))
 }
 
 fn uninitialized(s: &Snapshot, message: &str) -> Why {

@@ -78,7 +78,9 @@ fn record_addresses(s: &Snapshot) -> Plan<Action> {
             }
         },
         // As in Go MCM, a recorded instance counts as present.
-        Ok(Sighting::Absent | Sighting::Foreign(_)) => status(s, Vec::new()).map_or_else(find, write),
+        Ok(Sighting::Absent | Sighting::Parts(_) | Sighting::Foreign(_)) => {
+            status(s, Vec::new()).map_or_else(find, write)
+        }
         Err(error) if error.kind == ErrorKind::Unsupported => status(s, Vec::new()).map_or_else(find, write),
         // As in Go MCM, this is a failure of the creation.
         Err(error) => {

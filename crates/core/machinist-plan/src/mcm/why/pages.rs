@@ -63,6 +63,9 @@ rows! {
     CREATION: R::Contract(M::Uninitialized { .. }) => [
         M::Uninitialized { instance: instance(), message: "its network interface is being attached".into() },
     ];
+    CREATION: R::Contract(M::InstanceFailed { .. }) => [
+        M::InstanceFailed { instance: instance(), message: "no valid host was found".into() },
+    ];
 
     CLOUD: R::Calling(_) => [R::Calling(Call::ENSURE), R::Calling(Call::FIND), R::Calling(Call::DELETE), R::Calling(Call::LIST)];
     CLOUD: R::Contract(M::Queued(_)) => [M::Queued(Call::ENSURE), M::Queued(Call::DELETE)];
@@ -202,6 +205,9 @@ rows! {
     ];
     DELETION: R::Contract(M::ConfirmingNoNode { .. }) => [M::ConfirmingNoNode { node: machine() }];
     DELETION: R::Contract(M::InstanceDeleting { .. }) => [M::InstanceDeleting { instance: instance() }];
+    DELETION: R::Contract(M::PartsDeleting { .. }) => [
+        M::PartsDeleting { instance: instance(), parts: "port 7f0c, volume 51aa".into() },
+    ];
     DELETION: R::Contract(M::AbsenceNotProven { .. }) => [M::AbsenceNotProven { instance: instance() }];
     DELETION: R::Contract(M::SecondLook { .. }) => [M::SecondLook { instance: instance() }];
     DELETION: R::Contract(M::InstanceNotOurs { .. }) => [

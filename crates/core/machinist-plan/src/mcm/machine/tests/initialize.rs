@@ -1,5 +1,7 @@
 //! Tests of the initialization of instances.
 
+use machinist_core::plus;
+
 use super::*;
 
 /// A Machine whose instance is recorded and needs an initialization.
@@ -111,4 +113,27 @@ fn an_unenforced_deadline_does_not_wake_a_machine() {
 fn a_machine_with_a_status_is_not_initialized_again() {
     let plan = world().pending().with(|s| s.needs_initialization = true).plan();
     assert!(!plan.actions.iter().any(|action| matches!(action, Action::Initialize)), "{plan:?}");
+}
+
+/// An instance that the cloud has given up is not asked about again, and the next one is created as
+/// late as after a refused creation.
+#[test]
+fn a_failed_instance_is_reported_and_then_replaced() {
+    let given_up = Error::instance_failed(ErrorKind::Exhausted, "no host is free");
+    let failed = || initialized(recorded(), Err(given_up.clone()));
+    let plan = failed().plan();
+    let expected = "CrashLoopBackOff, Create Failed [ResourceExhausted] \"Provider error: machine codes error: \
+                    code = [ResourceExhausted] message = [no host is free]. Initialize VM Instance\"";
+    assert_eq!(status(&plan).as_deref(), Some(expected), "the autoscaler reads the code");
+    let text = "the cloud has given up instance sim:///i-1: no host is free";
+    assert_eq!(plan.why.reason.to_string(), text);
+    let replaced = failed().with(|s| s.now = plus(at(-1), s.defaults.exhausted_retry)).plan();
+    assert!(status(&replaced).is_some_and(|status| status.starts_with("Failed, ")), "{replaced:?}");
+    let early = failed().with(|s| s.now = plus(at(-2), s.defaults.exhausted_retry)).plan();
+    assert!(!early.actions.iter().any(|action| matches!(action, Action::Initialize)), "{early:?}");
+    let frozen = failed().with(|s| {
+        s.now = plus(at(-1), s.defaults.exhausted_retry);
+        s.frozen = Some(frozen());
+    });
+    assert!(frozen.plan().actions.is_empty());
 }

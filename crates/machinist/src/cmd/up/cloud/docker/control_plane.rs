@@ -130,7 +130,7 @@ impl Docker {
             }
             (Sighting::Absent, Some(_)) => return Err(self.identity.without_control_plane()),
             // The engine then refuses the name, and says which object has it.
-            (Sighting::Absent | Sighting::Foreign(_), _) => {
+            (Sighting::Absent | Sighting::Parts(_) | Sighting::Foreign(_), _) => {
                 let (network, image) = (self.name(), &self.image);
                 progress.note(&format!(
                     "Creates container {name}, the control plane, in network {network} from image {image}"
