@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use machinist_driver::{Balancers, CloudClock, Driver, Instances, Provider, Routes, Volumes};
+use machinist_driver::{Balancers, CloudClock, Driver, Initializer, Instances, Provider, Routes, Volumes};
 use machinist_driver_http::{Http, Transport};
 use machinist_instance::{
     AccountId, BalancerKey, BalancerNote, CallBudget, CallRate, CreateGuarantee, Credential, Error,
@@ -171,6 +171,10 @@ impl Provider for HcloudProvider {
         id::is_same(a, b)
     }
 
+    fn needs_initialization(&self, provider_spec: &Value) -> bool {
+        gardener::has_pool(provider_spec)
+    }
+
     fn marks_of(&self, instance: &Instance, provider_spec: &Value) -> Marks {
         reply::marks(&instance.tags, gardener::cluster_of(provider_spec))
     }
@@ -277,6 +281,10 @@ impl Driver for Account {
     }
 
     fn volumes(&self) -> Option<&dyn Volumes> {
+        Some(self)
+    }
+
+    fn initialization(&self) -> Option<&dyn Initializer> {
         Some(self)
     }
 
@@ -534,7 +542,9 @@ impl Instances for Account {
     }
 
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
-        let Some(server) = self.lookup(which).await? else { return Ok(()) };
+        let Some(server) = self.lookup(which).await? else {
+            return self.delete_left_addresses(owner).await;
+        };
         let may_delete = match reply::key(&server.labels) {
             Some(key) => key == owner.as_str(),
             None => which.may_lack_key && which.id.is_some(),
@@ -545,6 +555,7 @@ impl Instances for Account {
         if reply::is_deleting(&server) {
             return Ok(());
         }
+        self.delete_addresses(&server).await?;
         match self.client.call(request::delete(server.id)).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.is_absence() => Ok(()),
@@ -562,9 +573,36 @@ impl Instances for Account {
         if key != Some(from.as_str()) {
             return Err(wrong_key(&server, from));
         }
+        self.rekey_addresses(&server, to).await?;
         let mut labels = server.labels;
         labels.insert(KEY.to_owned(), to.as_str().to_owned());
         self.set_labels(server.id, &labels).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl Initializer for Account {
+    async fn initialize(
+        &self,
+        id: &ProviderId,
+        owner: &InstanceKey,
+        provider_spec: &Value,
+    ) -> Result<(), Error> {
+        let class = GardenerClass::parse(provider_spec)?;
+        let Some((class, pool)) =
+            class.as_ref().and_then(|class| Some((class, class.floating_pool.as_ref()?)))
+        else {
+            return Ok(());
+        };
+        let server = self.existing(id).await?;
+        let is_ours = match reply::key(&server.labels) {
+            Some(key) => key == owner.as_str(),
+            None => reply::marks(&server.labels, Some(&class.cluster)) == Marks::OfClass,
+        };
+        if !is_ours {
+            return Err(wrong_key(&server, owner));
+        }
+        self.ensure_address(&server, class, pool).await
     }
 }
 

@@ -13,14 +13,15 @@
 //! | `sshFingerprint` | required | fingerprint of an SSH key of the project |
 //! | `networkName` | optional | name of the network to which the server is attached |
 //! | `placementGroupID` | optional | id of a placement group; the empty text means none |
+//! | `floatingPoolName` | optional | pool of a floating address, which is created for the server |
 //!
 //! Differences: the placement group is also used without a floating address, and the server is
-//! started by its creation. Deliberately absent: `floatingPoolName`. A class with a pool is
-//! refused, because a server without its address would not be what the class asks for.
+//! started by its creation, before its floating address exists.
 
 use machinist_instance::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
+use crate::floating;
 use crate::label::{self, Labels, MCM_CLUSTER, MCM_ROLE, REGION, ZONE};
 
 /// A parsed class.
@@ -33,6 +34,8 @@ pub(crate) struct GardenerClass {
     pub(crate) ssh_fingerprint: String,
     pub(crate) network: Option<String>,
     pub(crate) placement_group: Option<i64>,
+    /// The pool of the floating address.
+    pub(crate) floating_pool: Option<String>,
 }
 
 impl GardenerClass {
@@ -45,10 +48,6 @@ impl GardenerClass {
         if field(fields, "cluster").is_none() {
             return Ok(None);
         }
-        if let Some(pool) = text(fields, "floatingPoolName")? {
-            let expected = format!("no pool, because floating addresses are not supported, got {pool:?}");
-            return Err(invalid("floatingPoolName", &expected));
-        }
         let class = Self {
             cluster: required(fields, "cluster", "the name of the cluster")?,
             zone: required(fields, "zone", "a zone, for example \"hel1-dc2\"")?,
@@ -57,10 +56,12 @@ impl GardenerClass {
             ssh_fingerprint: required(fields, "sshFingerprint", "the fingerprint of an SSH key")?,
             network: text(fields, "networkName")?,
             placement_group: placement_group(fields)?,
+            floating_pool: text(fields, "floatingPoolName")?,
         };
         for (name, value) in [("cluster", &class.cluster), ("zone", &class.zone)] {
             label::check_value(&format!("providerSpec.{name}"), value)?;
         }
+        class.floating_pool.as_deref().map_or(Ok(()), floating::check_pool)?;
         Ok(Some(class))
     }
 
@@ -81,6 +82,11 @@ impl GardenerClass {
 /// an instance.
 pub(crate) fn cluster_of(spec: &Value) -> Option<&str> {
     spec.as_object().and_then(|fields| field(fields, "cluster")).and_then(Value::as_str)
+}
+
+/// Whether a class wants a floating address.
+pub(crate) fn has_pool(spec: &Value) -> bool {
+    GardenerClass::parse(spec).is_ok_and(|class| class.is_some_and(|class| class.floating_pool.is_some()))
 }
 
 fn field<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
@@ -167,7 +173,7 @@ mod tests {
             (with("imageName", Value::Null), "providerSpec.imageName: expected the name"),
             (with("sshFingerprint", json!("")), "providerSpec.sshFingerprint: expected the fingerprint"),
             (with("placementGroupID", json!("a")), "providerSpec.placementGroupID: expected the id"),
-            (with("floatingPoolName", json!("p")), "providerSpec.floatingPoolName: expected no pool"),
+            (with("floatingPoolName", json!("a b")), "providerSpec.floatingPoolName: expected at most"),
         ];
         for (spec, expected) in cases {
             let error = GardenerClass::parse(&spec).expect_err(expected);

@@ -22,6 +22,7 @@ mod balancer;
 mod cidr;
 mod client;
 mod driver;
+mod floating;
 mod gardener;
 mod go_syntax;
 mod id;

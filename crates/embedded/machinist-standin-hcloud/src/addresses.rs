@@ -85,9 +85,12 @@ pub(crate) fn free_public_ipv4(state: &State) -> Option<String> {
     let servers =
         state.servers.values().filter(|server| server.is_alive()).filter_map(|server| server.ipv4.as_ref());
     let balancers = state.load_balancers.values().map(|balancer| &balancer.ipv4);
+    let floating = state.floating_ips.values().map(|address| &address.ip);
     let used: BTreeSet<u32> = servers
         .chain(balancers)
-        .filter_map(|address| address.ip.parse::<Ipv4Addr>().ok())
+        .map(|address| &address.ip)
+        .chain(floating)
+        .filter_map(|ip| ip.parse::<Ipv4Addr>().ok())
         .map(u32::from)
         .collect();
     lowest_free(PUBLIC.first + 1, PUBLIC.last() - 1, &used).map(|ip| ip.to_string())

@@ -68,6 +68,11 @@ pub(crate) fn apply(store: &mut Store, effect: Effect, at: Timestamp) {
             }
         }
         Effect::DeleteLoadBalancer { load_balancer } => store.remove_load_balancer(load_balancer),
+        Effect::AssignFloatingIp { floating_ip, server } => {
+            if let Some(address) = store.edit_floating_ip(floating_ip) {
+                address.server = server;
+            }
+        }
         Effect::IssueCertificate { certificate } => {
             if let Some(certificate) = store.edit_certificate(certificate) {
                 certificate.certificate = Some(STAND_IN_CERTIFICATE.to_owned());
@@ -98,15 +103,23 @@ pub(crate) fn undo(store: &mut Store, effect: Effect) {
         | Effect::ProtectNetwork { .. }
         | Effect::LoadBalancer { .. }
         | Effect::DeleteLoadBalancer { .. }
+        | Effect::AssignFloatingIp { .. }
         | Effect::IssueCertificate { .. } => {}
     }
 }
 
-/// Ends a server, and removes it from the targets of load balancers.
+/// Ends a server, removes it from the targets of load balancers, and takes its floating addresses
+/// away.
 pub(crate) fn delete_server(store: &mut Store, id: i64, at: Timestamp) {
     let Some(server) = store.edit_server(id).filter(|server| server.is_alive()) else { return };
     server.deleted = Some(at);
     server.private_net.clear();
+    let addresses = store.state().floating_ips.values().filter(|address| address.server == Some(id));
+    for address in addresses.map(|address| address.id).collect::<Vec<_>>() {
+        if let Some(address) = store.edit_floating_ip(address) {
+            address.server = None;
+        }
+    }
     remove_targets(store, |load_balancer, _| {
         load_balancer.targets.retain(|target| target.kind != TargetKind::Server(id));
     });

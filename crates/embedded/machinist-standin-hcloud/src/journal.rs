@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Certificate, HcloudAction, HcloudLoadBalancer, HcloudServer, Network, SshKey};
+use crate::model::{
+    Certificate, FloatingIp, HcloudAction, HcloudLoadBalancer, HcloudServer, Network, SshKey,
+};
 use crate::store::{Sort, State};
 
 const FILE_NAME: &str = "hcloud.jsonl";
@@ -32,6 +34,7 @@ pub(crate) enum Change {
     LoadBalancer(Box<HcloudLoadBalancer>),
     Certificate(Certificate),
     SshKey(SshKey),
+    FloatingIp(FloatingIp),
     Action(Box<HcloudAction>),
     Removed { sort: Sort, id: i64 },
 }

@@ -30,7 +30,7 @@
 //!
 //! # Deliberately absent
 //!
-//! Volumes, firewalls, floating IPs, placement groups, ISOs, DNS zones, prices, the metadata
+//! Volumes, firewalls, placement groups, ISOs, DNS zones, prices, the metadata
 //! service of servers, and the Robot API of dedicated servers. Requests for them get the same 404
 //! page as any unknown path.
 
@@ -63,10 +63,10 @@ pub use journal::OpenError;
 pub use limit::Rate;
 pub use log::RequestRecord;
 pub use model::{
-    ActionError, ActionStatus, Certificate, CertificateType, HcloudAction, HcloudLoadBalancer, HcloudServer,
-    HealthCheck, HealthCheckHttp, LabelMap, LbAlgorithm, LbPrivateNet, LbTarget, Network, NetworkRoute,
-    PrivateNet, Protocol, PublicIp, ResourceRef, ServerStatus, Service, ServiceHttp, SshKey, Subnet,
-    TargetKind,
+    ActionError, ActionStatus, Certificate, CertificateType, FloatingIp, HcloudAction, HcloudLoadBalancer,
+    HcloudServer, HealthCheck, HealthCheckHttp, LabelMap, LbAlgorithm, LbPrivateNet, LbTarget, Network,
+    NetworkRoute, PrivateNet, Protocol, PublicIp, ResourceRef, ServerStatus, Service, ServiceHttp, SshKey,
+    Subnet, TargetKind,
 };
 pub use settings::{Access, Busy, DeletionReply, Grant, LargePages, ReadOnlyCode, Settings, Tokens};
 pub use standin::Standin;

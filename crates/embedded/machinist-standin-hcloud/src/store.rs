@@ -7,7 +7,9 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::{Change, Journal, Line};
-use crate::model::{Certificate, HcloudAction, HcloudLoadBalancer, HcloudServer, Network, SshKey};
+use crate::model::{
+    Certificate, FloatingIp, HcloudAction, HcloudLoadBalancer, HcloudServer, Network, SshKey,
+};
 
 /// Identifiers begin above 32 bits, so that a client that stores them in fewer bits fails.
 pub(crate) const FIRST_ID: i64 = (1 << 33) + 65_537;
@@ -32,6 +34,8 @@ pub struct State {
     pub certificates: BTreeMap<i64, Certificate>,
     /// The SSH keys.
     pub ssh_keys: BTreeMap<i64, SshKey>,
+    /// The floating addresses.
+    pub floating_ips: BTreeMap<i64, FloatingIp>,
     /// Actions that run, and the last ones that ended.
     pub actions: BTreeMap<i64, HcloudAction>,
 }
@@ -45,6 +49,7 @@ pub(crate) enum Sort {
     LoadBalancer,
     Certificate,
     SshKey,
+    FloatingIp,
     Action,
 }
 
@@ -107,6 +112,14 @@ impl Store {
         Sort::Certificate
     );
     objects!(put_ssh_key, edit_ssh_key, remove_ssh_key, ssh_keys, SshKey, Sort::SshKey);
+    objects!(
+        put_floating_ip,
+        edit_floating_ip,
+        remove_floating_ip,
+        floating_ips,
+        FloatingIp,
+        Sort::FloatingIp
+    );
     objects!(put_action, edit_action, remove_action, actions, HcloudAction, Sort::Action);
 
     /// Whether an object changed since the last commit.
@@ -187,6 +200,7 @@ impl State {
                 .map_or(removed, |balancer| Change::LoadBalancer(Box::new(balancer))),
             Sort::Certificate => self.certificates.get(&id).cloned().map_or(removed, Change::Certificate),
             Sort::SshKey => self.ssh_keys.get(&id).cloned().map_or(removed, Change::SshKey),
+            Sort::FloatingIp => self.floating_ips.get(&id).cloned().map_or(removed, Change::FloatingIp),
             Sort::Action => {
                 self.actions.get(&id).cloned().map_or(removed, |action| Change::Action(Box::new(action)))
             }
@@ -204,6 +218,7 @@ impl State {
                     drop(self.certificates.insert(certificate.id, certificate))
                 }
                 Change::SshKey(key) => drop(self.ssh_keys.insert(key.id, key)),
+                Change::FloatingIp(address) => drop(self.floating_ips.insert(address.id, address)),
                 Change::Action(action) => drop(self.actions.insert(action.id, *action)),
                 Change::Removed { sort, id } => match sort {
                     Sort::Server => drop(self.servers.remove(&id)),
@@ -211,6 +226,7 @@ impl State {
                     Sort::LoadBalancer => drop(self.load_balancers.remove(&id)),
                     Sort::Certificate => drop(self.certificates.remove(&id)),
                     Sort::SshKey => drop(self.ssh_keys.remove(&id)),
+                    Sort::FloatingIp => drop(self.floating_ips.remove(&id)),
                     Sort::Action => drop(self.actions.remove(&id)),
                 },
             }

@@ -5,6 +5,7 @@
 //! floating-point number.
 
 mod action;
+mod floating_ip;
 mod load_balancer;
 mod network;
 mod server;
@@ -12,6 +13,7 @@ mod server;
 use serde::{Deserialize, Deserializer};
 
 pub(crate) use action::{Action, ActionStatus};
+pub(crate) use floating_ip::FloatingIp;
 pub(crate) use load_balancer::{
     BalancerIp, BalancerService, BalancerTargetModel, HealthCheck, HealthCheckHttp, HttpModel, LoadBalancer,
     TargetHealth, TargetKind,

@@ -8,7 +8,7 @@ use machinist_cloud_sim::Clock;
 use machinist_driver::{Driver, Provider as _};
 use machinist_driver_hcloud::{BalancerDefaults, Endpoint, HcloudOptions, HcloudProvider, Http};
 use machinist_instance::{AccountId, Credential, InstanceKey, InstanceSpec, NodeName, Place, UserData};
-use machinist_standin_hcloud::{Access, HcloudServer, Network, NewServer, Settings, Standin, Subnet};
+use machinist_standin_hcloud::{Access, HcloudServer, Network, NewServer, Settings, SshKey, Standin, Subnet};
 use serde_json::json;
 
 use crate::pipe::Pipes;
@@ -19,6 +19,9 @@ pub(crate) const PROJECT: &str = "a";
 
 /// The id of the network `cluster` of the project. The other project has one of the same name.
 pub(crate) const NETWORK: i64 = 4711;
+
+/// The id of the SSH key of the project.
+pub(crate) const SSH_KEY: i64 = 4712;
 
 pub(crate) struct Cloud {
     pub(crate) standin: Standin,
@@ -64,6 +67,7 @@ impl Cloud {
         for (id, project) in [(NETWORK, PROJECT), (NETWORK + 1, "b")] {
             state.networks.insert(id, network(id, project));
         }
+        state.ssh_keys.insert(SSH_KEY, ssh_key(epoch));
         standin.load(state).expect("in memory");
         let clock = standin.clone();
         let provider = HcloudProvider::over(Arc::new(Http::over(Pipes(standin.clone()))), options)
@@ -119,6 +123,17 @@ pub(crate) fn instance_spec(name: &str) -> InstanceSpec {
         tags: BTreeMap::new(),
         adopt_made_since: None,
         last_known_state: None,
+    }
+}
+
+fn ssh_key(created: Timestamp) -> SshKey {
+    SshKey {
+        id: SSH_KEY,
+        project: PROJECT.to_owned(),
+        name: "shoot--foo--hc".to_owned(),
+        created,
+        labels: BTreeMap::new(),
+        public_key: "ssh-ed25519 AAAA".to_owned(),
     }
 }
 

@@ -4,15 +4,14 @@ use machinist_driver::contract::run;
 
 use crate::cloud::Cloud;
 
-/// The cloud has one place, and no instance that is initialized after its creation. The stand-in
-/// can arrange every other case.
+/// The cloud has one place, and makes nothing before a server. The stand-in can arrange every other
+/// case.
 const SKIPPED: &[&str] = &[
+    "parts_of_a_failed_creation_are_used_again",
+    "parts_of_a_failed_creation_are_deleted",
     "places_of_one_credential_are_two_accounts",
     "another_place_cannot_see_the_instance",
     "a_place_refuses_the_spec_of_another_place",
-    "an_initialization_can_be_repeated",
-    "an_instance_of_another_owner_is_not_initialized",
-    "an_absent_instance_is_not_initialized",
 ];
 
 #[tokio::test(start_paused = true)]

@@ -6,15 +6,12 @@ use std::sync::Arc;
 use machinist_driver::{Driver, Provider as _};
 use machinist_driver_hcloud::{GARDENER_NAME, validate};
 use machinist_instance::{
-    ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, Marks, Place, ProviderId, Sighting,
+    Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, Marks, Place, ProviderId, Sighting,
 };
-use machinist_standin_hcloud::{HcloudServer, NewServer, SshKey};
+use machinist_standin_hcloud::{FloatingIp, HcloudServer, NewServer};
 use serde_json::{Value, json};
 
-use crate::cloud::{Cloud, PROJECT, instance_spec};
-
-/// The id of the SSH key of the project.
-const SSH_KEY: i64 = 4712;
+use crate::cloud::{Cloud, PROJECT, SSH_KEY, instance_spec};
 
 /// A class as the chart of the provider writes it.
 fn class() -> Value {
@@ -37,22 +34,6 @@ fn labels() -> BTreeMap<String, String> {
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into()
-}
-
-fn cloud() -> Cloud {
-    let cloud = Cloud::instant();
-    let mut state = cloud.standin.dump();
-    let key = SshKey {
-        id: SSH_KEY,
-        project: PROJECT.to_owned(),
-        name: "shoot--foo--hc".to_owned(),
-        created: cloud.standin.now(),
-        labels: BTreeMap::new(),
-        public_key: "ssh-ed25519 AAAA".to_owned(),
-    };
-    state.ssh_keys.insert(SSH_KEY, key);
-    cloud.standin.load(state).expect("in memory");
-    cloud
 }
 
 /// The driver of a machine controller.
@@ -88,7 +69,7 @@ async fn found(driver: &dyn Driver, which: &InstanceRef) -> Instance {
 
 #[tokio::test(start_paused = true)]
 async fn a_class_of_the_extension_creates_its_server() {
-    let cloud = cloud();
+    let cloud = Cloud::instant();
     assert!(cloud.provider.serves(GARDENER_NAME) && !cloud.provider.serves("hclouddriver"));
     assert_eq!(validate(&class()), Ok(()));
     let driver = driver(&cloud);
@@ -122,7 +103,7 @@ async fn a_class_of_the_extension_creates_its_server() {
 
 #[tokio::test(start_paused = true)]
 async fn deprecated_images_and_those_of_each_architecture_are_found() {
-    let cloud = cloud();
+    let cloud = Cloud::instant();
     let driver = driver(&cloud);
     for (name, image, server_type, id) in
         [("w-1", "debian-11", "cx22", 45_557_056), ("w-2", "ubuntu-22.04", "cax11", 103_907_373)]
@@ -137,7 +118,7 @@ async fn deprecated_images_and_those_of_each_architecture_are_found() {
 
 #[tokio::test(start_paused = true)]
 async fn a_name_without_an_object_is_an_error_of_its_field() {
-    let cloud = cloud();
+    let cloud = Cloud::instant();
     let driver = driver(&cloud);
     for (field, value) in [("imageName", "debian-1"), ("sshFingerprint", "00"), ("networkName", "other")] {
         let mut class = class();
@@ -153,7 +134,7 @@ async fn a_name_without_an_object_is_an_error_of_its_field() {
 #[tokio::test(start_paused = true)]
 #[expect(clippy::disallowed_methods, reason = "the test checks the deletion")]
 async fn a_server_of_the_other_provider_is_deleted_by_its_recorded_id() {
-    let cloud = cloud();
+    let cloud = Cloud::instant();
     let driver = driver(&cloud);
     let server = made_by_go(&cloud, "w-1");
     let instance = found(&*driver, &by_zoned_id(server.id)).await;
@@ -180,7 +161,7 @@ async fn a_server_of_the_other_provider_is_deleted_by_its_recorded_id() {
 /// The other provider was killed between the creation and the start.
 #[tokio::test(start_paused = true)]
 async fn an_adopted_server_that_is_off_is_switched_on() {
-    let cloud = cloud();
+    let cloud = Cloud::instant();
     let driver = driver(&cloud);
     let server = made_by_go(&cloud, "w-1");
     cloud.standin.power_off(server.id).expect("it runs");
@@ -195,4 +176,124 @@ async fn an_adopted_server_that_is_off_is_switched_on() {
         labels().iter().all(|(name, value)| server.labels.get(name) == Some(value)),
         "it keeps its marks"
     );
+}
+
+/// A class whose servers have a floating address.
+pub(crate) fn class_with_pool() -> Value {
+    let mut class = class();
+    class["floatingPoolName"] = "pool1".into();
+    class
+}
+
+fn addresses(cloud: &Cloud) -> Vec<FloatingIp> {
+    cloud.standin.dump().floating_ips.into_values().collect()
+}
+
+async fn initialize(driver: &dyn Driver, made: &Instance, owner: &str) -> Result<(), Error> {
+    let calls = driver.initialization().expect("the driver initializes servers");
+    calls.initialize(&made.id, &InstanceKey::new(owner), &class_with_pool()).await
+}
+
+#[tokio::test(start_paused = true)]
+#[expect(clippy::disallowed_methods, reason = "the test checks the deletion")]
+async fn a_floating_address_lives_as_long_as_its_server() {
+    let cloud = Cloud::instant();
+    let driver = driver(&cloud);
+    assert!(cloud.provider.needs_initialization(&class_with_pool()));
+    assert!(!cloud.provider.needs_initialization(&class()));
+    let made = driver.instances().ensure(&spec("w-1", class_with_pool())).await.expect("created");
+    let of_another = initialize(&*driver, &made, "uid-of-w-2").await;
+    assert_eq!(of_another.map_err(|error| error.kind), Err(ErrorKind::Denied));
+    initialize(&*driver, &made, "uid-of-w-1").await.expect("initialized");
+
+    let [address] = addresses(&cloud).try_into().expect("one address");
+    let server = cloud.standin.servers_ever()[0].id;
+    assert_eq!((address.name.as_str(), address.server), ("pool1-w-1-ipv4", Some(server)));
+    let labels = [
+        ("machinist.dev/cluster", "default"),
+        ("machinist.dev/key", "uid-of-w-1"),
+        ("mcm.gardener.cloud/cluster", "shoot--foo--hc"),
+        ("networking.hcloud.mcm.gardener.cloud/floating-pool", "pool1"),
+    ];
+    let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(address.labels, labels.into(), "the other provider finds it, and so do we");
+
+    let changes = cloud.changes();
+    initialize(&*driver, &made, "uid-of-w-1").await.expect("initialized");
+    assert_eq!(cloud.changes(), changes, "a repetition changes nothing");
+
+    let key = InstanceKey::new("uid-of-w-1");
+    driver.instances().delete(&by_zoned_id(server), &key).await.expect("deleted");
+    assert_eq!(addresses(&cloud), []);
+    assert!(cloud.standin.servers_ever()[0].deleted.is_some());
+}
+
+/// The flaw of the other provider: the address stays if the server is already gone.
+#[tokio::test(start_paused = true)]
+#[expect(clippy::disallowed_methods, reason = "the test checks the deletion")]
+async fn the_address_of_a_server_that_disappeared_is_deleted() {
+    let cloud = Cloud::instant();
+    let driver = driver(&cloud);
+    for name in ["w-1", "w-2"] {
+        let made = driver.instances().ensure(&spec(name, class_with_pool())).await.expect("created");
+        initialize(&*driver, &made, &format!("uid-of-{name}")).await.expect("initialized");
+    }
+    for server in cloud.standin.servers_ever() {
+        cloud.standin.delete_server(server.id).expect("a user deletes it");
+    }
+    assert!(addresses(&cloud).iter().all(|address| address.server.is_none()));
+    let gone = by_zoned_id(cloud.standin.servers_ever()[0].id);
+    driver.instances().delete(&gone, &InstanceKey::new("uid-of-w-1")).await.expect("deleted");
+    let left: Vec<_> = addresses(&cloud).into_iter().map(|address| address.name).collect();
+    assert_eq!(left, ["pool1-w-2-ipv4"], "the address of another Machine stays");
+}
+
+/// What the other provider left: a server and an address without a key.
+#[tokio::test(start_paused = true)]
+#[expect(clippy::disallowed_methods, reason = "the test checks the deletion")]
+async fn an_address_of_the_other_provider_is_deleted_with_its_server() {
+    let cloud = Cloud::instant();
+    let driver = driver(&cloud);
+    let server = made_by_go(&cloud, "w-1");
+    let mut state = cloud.standin.dump();
+    let address = |id, name: &str, pool: Option<&str>| FloatingIp {
+        id,
+        project: PROJECT.to_owned(),
+        name: name.to_owned(),
+        created: server.created,
+        labels: pool
+            .map(|pool| {
+                let label = "networking.hcloud.mcm.gardener.cloud/floating-pool";
+                (label.to_owned(), pool.to_owned())
+            })
+            .into_iter()
+            .collect(),
+        ip: format!("198.51.100.{id}"),
+        location: "hel1".to_owned(),
+        server: Some(server.id),
+    };
+    let all = [address(4, "pool1-w-1-ipv4", Some("pool1")), address(5, "of-a-user", None)];
+    state.floating_ips.extend(all.map(|address| (address.id, address)));
+    cloud.standin.load(state).expect("in memory");
+
+    let which = InstanceRef { may_lack_key: true, ..by_zoned_id(server.id) };
+    driver.instances().delete(&which, &InstanceKey::new("uid-of-w-1")).await.expect("deleted");
+    let left: Vec<_> = addresses(&cloud).into_iter().map(|address| (address.name, address.server)).collect();
+    assert_eq!(left, [("of-a-user".to_owned(), None)], "only its own address is deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_of_another_server_is_not_taken() {
+    let cloud = Cloud::instant();
+    let driver = driver(&cloud);
+    let first = driver.instances().ensure(&spec("w-1", class_with_pool())).await.expect("created");
+    initialize(&*driver, &first, "uid-of-w-1").await.expect("initialized");
+    let second = driver.instances().ensure(&spec("w-2", class_with_pool())).await.expect("created");
+    let mut state = cloud.standin.dump();
+    let address = state.floating_ips.values_mut().next().expect("an address");
+    address.name = "pool1-w-2-ipv4".to_owned();
+    cloud.standin.load(state).expect("in memory");
+    let error = initialize(&*driver, &second, "uid-of-w-2").await.expect_err("it is taken");
+    assert_eq!(error.kind, ErrorKind::Denied, "{error}");
+    assert!(error.message.contains("floating address pool1-w-2-ipv4 is assigned to server"), "{error}");
 }

@@ -13,6 +13,7 @@ use machinist_standin_hcloud::{Access, Fault, FaultRule, NewServer};
 use serde_json::{Value, json};
 
 use crate::cloud::{Cloud, NETWORK, OTHER_TOKEN, PROJECT, TOKEN, credential, settings};
+use crate::gardener::class_with_pool;
 
 /// Longer than the driver waits for an answer.
 const FOR_EVER: Duration = Duration::from_secs(600);
@@ -33,6 +34,11 @@ impl Subject for Cloud {
 
     fn provider_spec(&self) -> Value {
         json!({"serverType": "cx22", "image": "ubuntu-24.04", "location": "fsn1", "networks": [NETWORK]})
+    }
+
+    /// A class of the other provider, whose servers get a floating address.
+    fn uninitialized_spec(&self) -> Option<Value> {
+        Some(class_with_pool())
     }
 
     fn volumes(&self) -> Vec<VolumeSource> {

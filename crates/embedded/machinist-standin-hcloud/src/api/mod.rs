@@ -8,6 +8,7 @@ mod balancers;
 mod body;
 mod certificates;
 mod fixed;
+mod floating_ips;
 mod list;
 mod networks;
 mod query;
@@ -100,6 +101,7 @@ pub(crate) fn handle(call: &mut Call<'_>, method: &Method, segments: &[&str]) ->
         (method, ["load_balancers", rest @ ..]) => balancers::handle(call, method, rest),
         (method, ["certificates", rest @ ..]) => certificates::handle(call, method, rest),
         (method, ["ssh_keys", rest @ ..]) => ssh_keys::handle(call, method, rest),
+        (method, ["floating_ips", rest @ ..]) => floating_ips::handle(call, method, rest),
         (method, ["actions", rest @ ..]) => actions::handle(call, method, rest),
         (method, rest) => fixed::handle(call, method, rest),
     };
@@ -122,6 +124,7 @@ fn known<'a>(segments: &[&'a str]) -> Option<Vec<&'a str>> {
         "load_balancers",
         "certificates",
         "ssh_keys",
+        "floating_ips",
         "actions",
         "locations",
         "server_types",

@@ -124,7 +124,7 @@ pub(super) fn json_of(server: &HcloudServer, call: &Call<'_>) -> Value {
         "id": server.id, "name": server.name, "status": server.status, "created": server.created,
         "public_net": {
             "ipv4": ipv4_json(server.ipv4.as_ref()), "ipv6": ipv6_json(server.ipv6.as_ref()),
-            "floating_ips": [], "firewalls": [],
+            "floating_ips": floating_ips_of(server, call), "firewalls": [],
         },
         "private_net": private_net,
         "server_type": server_type, "image": image, "iso": null,
@@ -160,6 +160,12 @@ fn ipv4_json(ip: Option<&PublicIp>) -> Value {
 
 fn ipv6_json(ip: Option<&PublicIp>) -> Value {
     ip.map_or(Value::Null, |PublicIp { id, ip }| json!({"id": id, "ip": ip, "blocked": false, "dns_ptr": []}))
+}
+
+/// Ids of the floating addresses that are assigned to the server.
+fn floating_ips_of(server: &HcloudServer, call: &Call<'_>) -> Vec<i64> {
+    let addresses = call.state().floating_ips.values();
+    addresses.filter(|address| address.server == Some(server.id)).map(|address| address.id).collect()
 }
 
 /// Ids of load balancers that have the server as a target.

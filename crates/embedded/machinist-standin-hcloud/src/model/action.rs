@@ -179,6 +179,10 @@ pub(crate) enum Effect {
         load_balancer: i64,
         change: LbChange,
     },
+    AssignFloatingIp {
+        floating_ip: i64,
+        server: Option<i64>,
+    },
     IssueCertificate {
         certificate: i64,
     },

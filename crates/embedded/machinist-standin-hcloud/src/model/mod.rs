@@ -2,6 +2,7 @@
 
 mod action;
 mod certificate;
+mod floating_ip;
 mod listed;
 mod load_balancer;
 mod network;
@@ -10,6 +11,7 @@ mod server;
 pub use action::{ActionError, ActionStatus, HcloudAction, ResourceRef};
 pub(crate) use action::{Effect, LbChange};
 pub use certificate::{Certificate, CertificateType, SshKey};
+pub use floating_ip::FloatingIp;
 pub use listed::LabelMap;
 pub(crate) use listed::{Listed, listed};
 pub use load_balancer::{
