@@ -17,7 +17,7 @@ use machinist_api::code::Code;
 use machinist_api::constants::markers;
 use machinist_api::validation::{machine_duration_error, machine_name_error};
 use machinist_api::{OperationType, Phase};
-use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Place, Promises, Sighting};
+use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Place, Sighting};
 
 use super::action::Action;
 use super::action::CREATE_FAILED;
@@ -129,7 +129,7 @@ fn blocked(s: &Snapshot) -> Option<Plan<Action>> {
 /// Queues the call. When the call has its slot, creates the token, and then makes the call. A token
 /// that was made earlier could expire in the queue.
 fn make(s: &Snapshot) -> Plan<Action> {
-    if let Some(wait) = s.paused().or_else(|| predecessor_may_create(s)) {
+    if let Some(wait) = s.paused().or_else(|| earlier_call_may_create(s)) {
         return if creation_failed(&s.machine) || ensure_failed(s) {
             wait.no_later_than(just_past(s.creation_deadline()))
         } else {
@@ -196,20 +196,28 @@ fn token_must_last(s: &Snapshot) -> Duration {
     if is_unused { token_lifetime(s) } else { token_lifetime(s) / 2 }
 }
 
-/// Waits until no call of the previous leader can take effect. A driver that looks before it
-/// creates is safe only with one caller per key, and a call of the previous leader may still be in
-/// flight.
-fn predecessor_may_create(s: &Snapshot) -> Option<Plan<Action>> {
-    let Promises { create, call_bound, .. } = s.process.promises;
-    let alone_from = plus(s.process.leading_since?, call_bound);
-    if create != CreateGuarantee::FindThenCreate || alone_from <= s.now {
+/// Waits until no earlier call can create the instance. A driver that looks before it creates is safe
+/// only if what was created before is visible: a call of the previous leader may be in flight, and a
+/// call of this process without an answer may take effect late.
+fn earlier_call_may_create(s: &Snapshot) -> Option<Plan<Action>> {
+    let promises = &s.process.promises;
+    if promises.create != CreateGuarantee::FindThenCreate {
         return None;
     }
-    let why = Why::new(
-        Reason::PredecessorCalls,
-        Step::Expect("the controller asks the cloud to create the instance"),
-    );
-    Some(Plan::until(alone_from, why.since(s.process.leading_since)))
+    let wait = |reason: Reason, began: Timestamp| {
+        let until = plus(began, promises.absence_takes());
+        let next = Step::Expect("the controller asks the cloud to create the instance");
+        (s.now < until).then(|| Plan::until(until, Why::new(reason, next).since(began)))
+    };
+    let unanswered = || {
+        let reason = McmReason::AbsenceNotProven { instance: s.instance().to_string() };
+        wait(reason.into(), s.answers.unsure_since?)
+    };
+    let of_predecessor = || {
+        let may_have = promises.calls_outlive_process && !s.process.saw_creation_of(s.machine.created);
+        wait(Reason::PredecessorCalls, s.process.acting_since()).filter(|_| may_have)
+    };
+    unanswered().or_else(of_predecessor)
 }
 
 /// Waits until the class has our finalizer. Without it, the class could be deleted, and then the

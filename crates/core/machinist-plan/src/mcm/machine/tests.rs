@@ -31,7 +31,7 @@ use machinist_core::instance::{Shared, Unkeyed};
 use machinist_core::ownership::Ownership;
 use machinist_core::{
     Absence, Answered, Answers, Attempts, Call, Deleted, Found, FreshRead, Freshness, InQueue, Known, MadeIn,
-    Process, Silence, Unseen, Wait,
+    Process, Silence, Unseen, Wait, plus,
 };
 
 mod acceptance;
@@ -1761,13 +1761,39 @@ fn a_new_leader_waits_for_calls_of_its_predecessor() {
     };
     world().token(1300).with(find_then_create).check(expect![[r#"
         why   waiting for the last calls of the previous leader to end; since 2027-01-15T07:59:57Z; next: the controller asks the cloud to create the instance
-        wait  until 2027-01-15T08:00:02Z
+        wait  until 2027-01-15T08:00:12Z
     "#]]);
-    world().token(1300).with(find_then_create).with(|s| s.now = at(3)).check(expect![[r#"
+    let settled = |s: &mut Snapshot| s.now = plus(at(-3), s.process.promises.absence_takes());
+    world().token(1300).with(find_then_create).with(settled).check(expect![[r#"
         do    driver: ensure
         why   waiting for the cloud to create the instance; next: the cloud answers
         wait  for a change
     "#]]);
+    let young = world().created(-1).token(1300).with(find_then_create).plan();
+    assert!(matches!(young.actions[..], [Action::Ensure { .. }]), "no predecessor knew it: {young:?}");
+}
+
+/// Flaw O-1 of Go's providers: two instances of one name.
+#[test]
+fn an_unanswered_creation_is_not_repeated_before_it_is_visible() {
+    let unanswered = |create| {
+        world().token(1300).with(move |s| {
+            s.process.promises.create = create;
+            s.answers.ever_ensured = true;
+            s.answers.take_ensure(answered(at(-2), at(-1), Err(error(ErrorKind::Ambiguous, "no answer"))));
+            // The class was changed, so that a failed call is repeated at once.
+            s.answers.inputs = Some(0);
+        })
+    };
+    let waits = unanswered(CreateGuarantee::FindThenCreate).plan();
+    assert!(waits.actions.iter().all(|action| !matches!(action, Action::Ensure { .. })), "{waits:?}");
+    let text = "checking that instance m does not exist: the cloud may not show it yet";
+    assert_eq!(waits.why.reason.to_string(), text);
+    let settled = |s: &mut Snapshot| s.now = plus(at(-2), s.process.promises.absence_takes());
+    let repeats = unanswered(CreateGuarantee::FindThenCreate).with(settled).plan();
+    assert!(matches!(repeats.actions[..], [Action::Ensure { .. }]), "{repeats:?}");
+    let at_once = unanswered(CreateGuarantee::NativeKey).plan();
+    assert!(matches!(at_once.actions[..], [Action::Ensure { .. }]), "{at_once:?}");
 }
 
 // === identity ===

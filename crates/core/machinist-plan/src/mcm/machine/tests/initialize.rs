@@ -1,7 +1,5 @@
 //! Tests of the initialization of instances.
 
-use machinist_core::plus;
-
 use super::*;
 
 /// A Machine whose instance is recorded and needs an initialization.
