@@ -82,6 +82,12 @@ pub(crate) enum Command {
     /// use. It also asks the running controllers, which know more, such as the last answer of the
     /// cloud. The output names the source of the answer.
     Why(WhyArgs),
+    /// Check MachineClasses and the objects that use them, without a cluster
+    ///
+    /// The driver of each class checks its providerSpec, and its credential if the Secrets are in
+    /// the files too. Nothing is sent to a cloud. Each mistake is one line with the file, the
+    /// object, the field, and what was expected.
+    Validate(ValidateArgs),
     /// Create the machine objects of a dump again, after a loss of the cluster's state
     ///
     /// `kubectl apply` of a dump would lose the machines: the objects name owners by UIDs that no
@@ -289,6 +295,24 @@ pub(crate) struct ApiServerArgs {
     /// Output format: text, or one JSON object per line
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub output: Format,
+
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Flags of `machinist validate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  machinist validate -f class.yaml -f deployment.yaml\n\n\
+    Exit codes: 0 no mistake was found; 1 a controller would reject an object; 2 invalid command line.")]
+pub(crate) struct ValidateArgs {
+    /// File with MachineClasses, Secrets, MachineDeployments, MachineSets and Machines; `-` for
+    /// standard input; can be repeated
+    #[arg(long, short, value_name = "FILE", required = true)]
+    pub filename: Vec<PathBuf>,
+
+    /// The cloud of classes without the field `provider`
+    #[arg(long, value_name = "NAME", value_parser = clouds::parse())]
+    pub provider: Option<&'static clouds::Cloud>,
 
     #[command(flatten)]
     pub log: LogArgs,

@@ -202,7 +202,7 @@ pub(crate) fn with_nodes() -> impl Iterator<Item = (&'static Cloud, &'static Nod
 }
 
 /// Parses `--provider`.
-fn parse() -> impl TypedValueParser<Value = &'static Cloud> {
+pub(crate) fn parse() -> impl TypedValueParser<Value = &'static Cloud> {
     values(CLOUDS.iter().map(|cloud| (cloud, cloud.about)))
 }
 

@@ -11,5 +11,6 @@ pub(crate) mod restore;
 pub(crate) mod sim_cloud;
 pub(crate) mod stand_in;
 pub(crate) mod up;
+pub(crate) mod validate;
 pub(crate) mod version;
 pub(crate) mod why;

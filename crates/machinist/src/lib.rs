@@ -1,9 +1,10 @@
-//! The `machinist` program.
+//! The `machinist` program, and the machine controller for authors of drivers.
 //!
 //! ```text
 //! args       parses the command line
 //! clouds     the clouds that are compiled in: one row each
 //! cmd/<x>    one module per command
+//! machine_controller  a machine controller with the provider of another crate
 //! wiring     shared parts of the two controllers: clients, leader election, HTTP server
 //! embedded   the API server of `up` and `api-server`
 //! documents  reads objects from YAML files; errors name the file and the position
@@ -23,6 +24,7 @@ mod cmd;
 mod documents;
 mod embedded;
 mod log;
+pub mod machine_controller;
 mod output;
 mod progress;
 mod stop;
@@ -38,7 +40,8 @@ use crate::log::Voice;
 use crate::output::Output;
 use crate::wrong_flags::WrongFlags;
 
-fn main() -> ExitCode {
+/// Runs the command of the command line.
+pub fn main() -> ExitCode {
     let Parsed { command, warnings } = match args::parse(std::env::args_os()) {
         Ok(parsed) => parsed,
         Err(error) => {
@@ -47,7 +50,12 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    match run(command, &warnings) {
+    ended(run(command, &warnings))
+}
+
+/// Prints the error of a command, and returns the exit code.
+fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
+    match result {
         Ok(code) => code,
         // The reader closed our stdout. Print no error, but report that the job is not complete.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::FAILURE,
@@ -92,6 +100,10 @@ fn run(command: Command, warnings: &[String]) -> anyhow::Result<ExitCode> {
         Command::Why(args) => {
             log::start(&args.log, Voice::Command, &output);
             block_on(cmd::why::run(&args, &output))
+        }
+        Command::Validate(args) => {
+            log::start(&args.log, Voice::Command, &output);
+            block_on(cmd::validate::run(&args, &output))
         }
         Command::Restore(args) => {
             log::start(&args.log, Voice::Command, &output);

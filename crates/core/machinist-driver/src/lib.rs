@@ -94,6 +94,12 @@ pub trait Provider: Send + Sync {
     /// value.
     fn validate(&self, provider_spec: &Value) -> Result<(), Error>;
 
+    /// Lists the fields of a provider spec that have no effect, with their paths: unknown fields of
+    /// a lenient format, and fields that are accepted for other programs.
+    fn fields_without_effect(&self, _provider_spec: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Reads from a provider spec in which place of the cloud its instances are, without calling
     /// the cloud. Only the fields of the place are read, so that no other mistake in a class hides
     /// an instance.

@@ -116,6 +116,10 @@ impl Provider for AwsProvider {
         validate(provider_spec)
     }
 
+    fn fields_without_effect(&self, provider_spec: &Value) -> Vec<String> {
+        spec::fields_without_effect(provider_spec)
+    }
+
     fn place(&self, provider_spec: &Value) -> Result<Place, Error> {
         spec::place(provider_spec)
     }

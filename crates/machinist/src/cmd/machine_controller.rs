@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, try_join_all};
 use machinist_controllers::mcm::{
     MachineController, MachineOptions, ServerLimits, announce_machine_controller,
 };
-use machinist_driver::Providers;
+use machinist_driver::{Provider, Providers};
 use machinist_plan::mcm::machine::{Defaults, TargetCluster};
 use machinist_plan::mcm::orphan;
 
@@ -26,6 +26,22 @@ use crate::wrong_flags::WrongFlags;
 const LEAST_DEAD_NODE_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
+    run_served(args, || served(&args.cloud)).await
+}
+
+/// Serves the classes of one provider, which is not in the registry.
+pub(crate) async fn run_with(
+    args: &MachineControllerArgs,
+    provider: Arc<dyn Provider>,
+    call_bound: Duration,
+) -> anyhow::Result<ExitCode> {
+    run_served(args, || only(&args.cloud, provider, call_bound)).await
+}
+
+async fn run_served(
+    args: &MachineControllerArgs,
+    served: impl FnOnce() -> anyhow::Result<Served>,
+) -> anyhow::Result<ExitCode> {
     let MachineSafetyArgs {
         machine_safety_apiserver_statuscheck_timeout: timeout,
         machine_safety_apiserver_statuscheck_period: period,
@@ -42,7 +58,7 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         bail!(WrongFlags::new("--dead-node-timeout: expected at least 1m"));
     }
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
-    let Served { providers, waits_for, call_bound } = served(&args.cloud)?;
+    let Served { providers, waits_for, call_bound } = served()?;
     let providers = Prerequisite { waits_for, found: providers };
     let secure = args.secure.is_given().then(|| SecureOptions::of(&args.secure, args.server.address));
     let process = Process {
@@ -116,6 +132,23 @@ fn served(args: &CloudArgs) -> anyhow::Result<Served> {
     let providers = try_join_all(needs.into_iter().map(|needed| needed.provider));
     let providers = Box::pin(async move { Ok(Providers::new(providers.await?)) });
     Ok(Served { providers, waits_for, call_bound })
+}
+
+/// Returns what the controller needs of a provider that is not in the registry.
+///
+/// # Errors
+/// If a flag chooses a cloud of the registry.
+fn only(args: &CloudArgs, provider: Arc<dyn Provider>, call_bound: Duration) -> anyhow::Result<Served> {
+    let of_a_cloud = CLOUDS.iter().find_map(|cloud| (cloud.own_flag)(args));
+    let chosen = (!args.provider.is_empty()).then_some("--provider");
+    if let Some(flag) = chosen.or(of_a_cloud) {
+        let name = provider.name();
+        bail!(WrongFlags::new(format!(
+            "{flag}: expected no such flag, because this program serves only {name}"
+        )));
+    }
+    let providers = Box::pin(std::future::ready(Ok(Providers::new(vec![provider]))));
+    Ok(Served { providers, waits_for: STARTING, call_bound })
 }
 
 /// Converts the flags to the defaults for Machines.

@@ -1,0 +1,54 @@
+//! A machine controller with a provider of another crate, for authors of drivers.
+//!
+//! A program of its own serves the classes of that provider, with the flags, metrics and
+//! explanations of `machinist machine-controller`. No change of this repository is needed.
+//!
+//! Deliberately absent: the providers of this program. A cluster with both runs both programs, in
+//! namespaces of their own.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use machinist_driver::Provider;
+
+use crate::args::{self, Command};
+use crate::log::{self, Voice};
+use crate::output::Output;
+use crate::{block_on, cmd, ended};
+
+/// Runs a machine controller that serves the classes of one provider. The flags of the command line
+/// are those of `machinist machine-controller`, without the flags that choose a cloud. `call_bound`
+/// is the longest time between the start of a call and its effect, as in the promises of the
+/// provider's drivers.
+///
+/// Returns when the process was asked to end. The exit code is 2 for a wrong command line, and 1 for
+/// any other failure.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// fn run(provider: Arc<dyn machinist_driver::Provider>) -> ExitCode {
+///     machinist::machine_controller::run(provider, Duration::from_secs(30))
+/// }
+/// ```
+pub fn run(provider: Arc<dyn Provider>, call_bound: Duration) -> ExitCode {
+    let mut words = std::env::args_os();
+    let program = words.next().unwrap_or_else(|| OsString::from("machine-controller"));
+    let words = [program, OsString::from("machine-controller")].into_iter().chain(words);
+    let parsed = match args::parse(words) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // If stderr is closed, the error cannot be reported.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let Command::MachineController(args) = parsed.command else { return ExitCode::from(2) };
+    log::start(&args.log, Voice::Daemon, &Output::stdout());
+    parsed.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    ended(block_on(cmd::machine_controller::run_with(&args, provider, call_bound)))
+}
