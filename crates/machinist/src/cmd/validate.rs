@@ -290,7 +290,7 @@ apiVersion: machine.sapcloud.io/v1alpha1
 kind: MachineClass
 metadata: {name: workers}
 provider: hcloud
-providerSpec: {server_type: cx22, image: debian-12}
+providerSpec: {serverType: cx22, image: debian-12, location: fsn1}
 secretRef: {name: workers, namespace: default}
 ---
 apiVersion: v1
@@ -311,9 +311,9 @@ stringData: {userData: '#!/bin/sh', token: 'secret-canary'}
         assert!(lines[0].starts_with("error: document 1: MachineClass workers: provider: expected one of "));
         assert!(lines[0].ends_with(", got \"moon\""), "{lines:#?}");
 
-        let wrong = CLASS.replace("server_type: cx22", "server_type: 7").replace("token:", "tokne:");
+        let wrong = CLASS.replace("serverType: cx22", "serverType: 7").replace("token:", "tokne:");
         let (_, lines) = validated(&wrong);
-        assert!(lines[0].contains("MachineClass workers: providerSpec.server_type"), "{lines:#?}");
+        assert!(lines[0].contains("MachineClass workers: providerSpec.serverType"), "{lines:#?}");
         assert!(lines[1].contains("MachineClass workers: the credential of its Secrets: "), "{lines:#?}");
         assert!(lines.iter().all(|line| !line.contains("canary")), "{lines:#?}");
 
