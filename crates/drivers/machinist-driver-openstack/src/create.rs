@@ -129,7 +129,7 @@ impl Account {
         let created: CreatedBody = self.client.call(&creation.server(ids)).await.map_err(|failure| {
             // The flavor may have been replaced by another one of that name.
             self.flavors().remove(&creation.class.flavor);
-            busy_part(failure)
+            conflict(failure)
         })?;
         let id = created.server.id;
         // The answer has no time of the creation. The server exists, so a failed read is no error.
@@ -351,13 +351,17 @@ fn free_volume(volume: &Volume) -> Result<String, Error> {
     }
 }
 
-/// Nova has given a part to another request. The next look finds its server.
-fn busy_part(failure: Failure) -> Error {
-    let is_busy = failure.is(StatusCode::CONFLICT) && !says_exhausted(&failure.error.message);
-    if is_busy {
-        return Error::in_progress(failure.error.message);
+/// The error of a creation that Nova refused. If another request of the key got the port, the next
+/// look finds its server. The other conflict is a name of the class that several objects have.
+fn conflict(failure: Failure) -> Error {
+    let mut error = failure.error.clone();
+    if failure.is(StatusCode::CONFLICT) && !says_exhausted(&error.message) {
+        if error.message.contains("in use") {
+            return Error::in_progress(error.message);
+        }
+        error.kind = ErrorKind::InvalidSpec;
     }
-    failure.error
+    error
 }
 
 /// The server of a request that Nova has accepted, until Nova shows it.

@@ -408,6 +408,14 @@ impl Instances for Account {
             None => reply::choose(self.candidates(which).await?, which.key.as_ref()),
         };
         let Some(server) = found else { return self.left(which).await };
+        // Names are not unique: beside a server of another owner there may be parts of ours.
+        let is_ours = which.key.as_ref().is_none_or(|key| reply::is_of_key(&server, key));
+        if which.id.is_none() && !is_ours {
+            match self.left(which).await? {
+                Sighting::Absent => {}
+                left => return Ok(left),
+            }
+        }
         let mut instance = self.instance(server)?;
         // The object keeps the spelling that it records.
         if let Some(id) = &which.id {
@@ -429,19 +437,18 @@ impl Instances for Account {
         let began = Began::now();
         self.memory.forget(owner);
         if let Some(id) = &which.id {
-            let Some(server) = self.server(id::server(id)?).await? else {
-                return self.delete_parts(began, &PartsOf::of(which, Some(owner)), owner).await;
+            let id = id::server(id)?;
+            let Some(mut server) = self.server(id).await? else {
+                let parts = self.parts(&PartsOf::of(which, Some(owner))).await?;
+                return self.delete_parts(began, &parts, owner).await;
             };
-            let may_delete = match reply::key(&server) {
-                Some(key) => key == owner.as_str(),
-                None => which.may_lack_key,
-            };
-            if !may_delete {
-                return Err(wrong_key(&server, owner));
-            }
+            check_owner(&server, owner, which.may_lack_key)?;
             if reply::key(&server).is_none() && !reply::is_deleting(&server) {
                 // Nothing but the key finds its parts when the server is gone.
                 self.claim_parts(began, &server, owner).await?;
+                let Some(again) = self.server(id).await? else { return Ok(()) };
+                server = again;
+                check_owner(&server, owner, which.may_lack_key)?;
             }
             return self.delete_server(began, &server).await;
         }
@@ -451,10 +458,13 @@ impl Instances for Account {
         for server in &ours {
             self.delete_server(began, server).await?;
         }
-        match (ours.as_slice(), others.first()) {
-            ([_, ..], _) => Ok(()),
-            ([], Some(other)) => Err(wrong_key(other, owner)),
-            ([], None) => self.delete_parts(began, &PartsOf::of(which, Some(owner)), owner).await,
+        if !ours.is_empty() {
+            return Ok(());
+        }
+        let parts = self.parts(&PartsOf::of(which, Some(owner))).await?;
+        match others.first().filter(|_| parts.texts().is_empty()) {
+            Some(other) => Err(wrong_key(other, owner)),
+            None => self.delete_parts(began, &parts, owner).await,
         }
     }
 
@@ -506,6 +516,16 @@ impl Initializer for Account {
             }
         }
     }
+}
+
+/// Checks that a server belongs to an owner. A server without a key is deleted only if the caller
+/// knows that it does.
+fn check_owner(server: &Server, owner: &InstanceKey, may_lack_key: bool) -> Result<(), Error> {
+    let is_ours = match reply::key(server) {
+        Some(key) => key == owner.as_str(),
+        None => may_lack_key,
+    };
+    if is_ours { Ok(()) } else { Err(wrong_key(server, owner)) }
 }
 
 pub(crate) fn wrong_key(server: &Server, expected: &InstanceKey) -> Error {

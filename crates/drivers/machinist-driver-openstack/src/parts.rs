@@ -122,10 +122,9 @@ impl Account {
     pub(crate) async fn delete_parts(
         &self,
         began: Began,
-        of: &PartsOf<'_>,
+        parts: &Parts,
         owner: &InstanceKey,
     ) -> Result<(), Error> {
-        let parts = self.parts(of).await?;
         let mut first = Ok(());
         for server in &parts.servers {
             first = first.and(self.delete_server(began, server).await);
@@ -134,7 +133,7 @@ impl Account {
             first = first.and(self.delete_port(began, port, owner).await);
         }
         for volume in &parts.volumes {
-            first = first.and(self.delete_volume(began, volume).await);
+            first = first.and(self.delete_volume(began, volume, owner).await);
         }
         first
     }
@@ -150,13 +149,27 @@ impl Account {
         deleted(self.change(began, &request::delete_port(&port.id)).await)
     }
 
-    async fn delete_volume(&self, began: Began, volume: &Volume) -> Result<(), Error> {
+    /// The server to which a volume is attached.
+    async fn user(&self, volume: &Volume) -> Result<Option<Server>, Error> {
+        match reply::user_of(volume) {
+            Some(user) => self.server(user).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn delete_volume(&self, began: Began, volume: &Volume, owner: &InstanceKey) -> Result<(), Error> {
         match volume.status.as_str() {
             "available" | "error" => deleted(self.change(began, &request::delete_volume(&volume.id)).await),
             "error_deleting" => {
                 let text = format!("Cinder could not delete volume {}; ask its operator", volume.id);
                 Err(Error::new(ErrorKind::Unavailable, text))
             }
+            "in-use" => match self.user(volume).await? {
+                Some(user) if !reply::is_of_key(&user, owner) => {
+                    Err(in_use(&volume_text(&volume.id), &wrong_key(&user, owner)))
+                }
+                Some(_) | None => Ok(()),
+            },
             // It is created, detached or deleted. Cinder would refuse the request.
             _ => Ok(()),
         }

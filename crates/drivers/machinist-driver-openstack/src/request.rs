@@ -1,21 +1,26 @@
 //! Builds the requests for servers, ports and volumes. Pure functions.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use machinist_instance::{Error, ErrorKind, InstanceKey, InstanceSpec};
 use serde_json::{Value, json};
 
 use crate::client::call::{Call, Service};
 use crate::model::{AddressPair, Port};
 use crate::spec::{Networks, ProviderSpec, RootDisk};
-use crate::tag::{self, CLUSTER, KEY, Metadata};
+use crate::tag::{self, CLUSTER, KEY, MAX_TAG_LEN, Metadata};
 
 /// Largest user data in base64 characters, by the schema of Nova.
 const MAX_USER_DATA_LEN: usize = 65_535;
-/// Longest tag of a port, by the schema of Neutron.
-const MAX_TAG_LEN: usize = 60;
 /// Longest key: it must fit into the description of a port, which has 255 characters.
 const MAX_KEY_LEN: usize = 200;
+
+/// Base64 as Go's library reads it: the last letter may have unused bits.
+const AS_GO: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// A creation whose requests need some ids of the cloud.
 pub(crate) struct Creation {
@@ -209,7 +214,7 @@ fn user_data(spec: &InstanceSpec) -> Result<String, Error> {
     }
     let in_base64 = match std::str::from_utf8(bytes) {
         // Go ignores line breaks in base64.
-        Ok(text) if STANDARD.decode(text.replace(['\r', '\n'], "")).is_ok() => text.to_owned(),
+        Ok(text) if AS_GO.decode(text.replace(['\r', '\n'], "")).is_ok() => text.to_owned(),
         Ok(_) | Err(_) => STANDARD.encode(bytes),
     };
     match in_base64.len() {
@@ -443,6 +448,7 @@ mod tests {
         let sent = |data: &[u8]| user_data(&spec(class(), data)).map_err(|error| error.message);
         assert_eq!(sent(b"IyEvYmluL2Jhc2gK").as_deref(), Ok("IyEvYmluL2Jhc2gK"));
         assert_eq!(sent(b"IyEvYmlu\nL2Jhc2gK\n").as_deref(), Ok("IyEvYmlu\nL2Jhc2gK\n"));
+        assert_eq!(sent(b"IyF=").as_deref(), Ok("IyF="), "with unused bits");
         assert_eq!(sent(b"#!/bin/bash\n").as_deref(), Ok("IyEvYmluL2Jhc2gK"));
         assert_eq!(sent(&[0xff, 0xfe]).as_deref(), Ok("//4="));
         assert!(sent(b"").is_err_and(|error| error.starts_with("userData: expected data")));

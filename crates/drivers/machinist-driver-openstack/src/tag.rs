@@ -28,7 +28,7 @@ const MAX_LEN: usize = 255;
 /// The default quota of Nova for the metadata of one server.
 const MAX_ITEMS: usize = 128;
 /// Longest tag of a port, by the schema of Neutron.
-const MAX_TAG_LEN: usize = 60;
+pub(crate) const MAX_TAG_LEN: usize = 60;
 /// Number of bytes of a hash in a tag.
 const HASH_BYTES: usize = 20;
 

@@ -98,13 +98,14 @@ impl Document {
 
 /// Parts of a message of the cloud that say that quota or stock are used up. The first is Nova's
 /// text about its own quotas and those of Neutron.
-const EXHAUSTED: [&str; 10] = [
+const EXHAUSTED: [&str; 11] = [
     "quota exceeded",
     "exceeded for quota",
     "exceeds allowed gigabytes quota",
     "no valid host",
     "exceeded maximum number of retries",
     "not enough hosts",
+    "insufficient compute resources",
     "maximum number of ports exceeded",
     "maximum number of fixed ips exceeded",
     "no fixed ip addresses available",

@@ -1,9 +1,11 @@
 //! Runs the driver contract over HTTP.
 
-use machinist_driver::contract::run;
-use serde_json::json;
+use std::time::Duration;
 
-use crate::cloud::{Cloud, class};
+use machinist_driver::contract::run;
+
+use crate::cloud::{Cloud, class_with_volume};
+use crate::fake::Settings;
 use crate::subject::settings;
 
 /// The cases that are skipped, with a part of the reason.
@@ -27,16 +29,19 @@ async fn the_driver_keeps_the_contract() {
     keeps_the_contract(Cloud::with(settings())).await;
 }
 
-/// The same with a root volume of our own, for which each creation waits.
+/// The same with a root volume of our own. Cinder fills it at once, so that each call comes to the
+/// server.
 #[tokio::test(start_paused = true)]
 async fn the_driver_keeps_the_contract_with_a_volume() {
-    let mut cloud = Cloud::with(settings());
-    let mut class = class();
-    class["spec"]["rootDiskSize"] = json!(50);
-    class["spec"]["rootDiskType"] = json!("ssd");
-    cloud.class = class;
-    let report = run(&cloud).await;
-    // These cases call the driver once, and the first call only begins to fill the volume.
+    let settings = Settings { volume: Duration::ZERO, ..settings() };
+    keeps_the_contract(Cloud { class: class_with_volume(), ..Cloud::with(settings) }).await;
+}
+
+/// The same with a volume that Cinder fills, for the cases that begin with a whole creation.
+#[tokio::test(start_paused = true)]
+async fn the_contract_waits_for_a_volume() {
+    let report = run(&Cloud { class: class_with_volume(), ..Cloud::with(settings()) }).await;
+    // The first call of these cases must reach the server, and only begins to fill the volume.
     let once = [
         "an_outage_is_unavailable_and_has_no_effect",
         "throttling_returns_retry_after",

@@ -79,10 +79,25 @@ async fn a_volume_in_error_ends_the_creation() {
     assert_eq!(cloud.fake.parts(), (0, 0));
 }
 
+/// Another controller has created the server between the look and the creation.
+#[tokio::test(start_paused = true)]
+async fn a_port_that_was_taken_is_looked_at_again() {
+    let cloud = Cloud::new();
+    let driver = cloud.driver();
+    let conflict = |text| crate::subject::refuse(409, "conflictingRequest", text);
+    cloud.fake.arrange("POST /servers", conflict("Port 1 is still in use."));
+    let spec = instance_spec("w-1", class());
+    let waits = driver.instances().ensure(&spec).await.expect_err("in use");
+    assert!(waits.is_in_progress(), "{waits}");
+    cloud.fake.arrange("POST /servers", conflict("No Unique match found for group nodes, use an ID."));
+    let error = driver.instances().ensure(&spec).await.expect_err("two groups");
+    assert_eq!(error.kind, ErrorKind::InvalidSpec);
+}
+
 /// A user attached the port of a Machine to another server.
 #[tokio::test(start_paused = true)]
 #[expect(clippy::disallowed_methods, reason = "the test checks the refusal")]
-async fn a_port_of_another_server_is_neither_used_nor_deleted() {
+async fn a_part_of_another_server_is_neither_used_nor_deleted() {
     let cloud = Cloud::new();
     let driver = cloud.driver();
     let spec = instance_spec("w-1", class());
@@ -101,4 +116,11 @@ async fn a_port_of_another_server_is_neither_used_nor_deleted() {
     let found = driver.instances().find(&of_machine(&spec, None)).await;
     assert!(matches!(found, Ok(Sighting::Parts(_))), "{found:?}");
     assert_eq!(cloud.fake.parts(), (1, 0));
+
+    let spec = instance_spec("w-2", class_with_volume());
+    driver.instances().ensure(&spec).await.expect_err("the volume is filled");
+    cloud.fake.lock().volumes[0].server = native(&pet).to_owned();
+    let refused = driver.instances().delete(&of_machine(&spec, None), &spec.key).await;
+    assert!(refused.is_err_and(|error| error.message.contains("volume") && error.kind == ErrorKind::Denied));
+    assert_eq!(cloud.fake.parts(), (1, 1));
 }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use machinist_driver::Driver;
 use machinist_instance::{ErrorKind, InstanceKey, InstanceRef, Power, Scope, Sighting};
 use serde_json::json;
 
@@ -64,6 +65,30 @@ async fn o_1_servers_of_one_name_are_told_apart() {
     for other in [&pet, &of_another] {
         found(&*driver, &by_id(other)).await;
     }
+}
+
+/// A creation ended after the port, and another server has the name of the Machine.
+#[tokio::test(start_paused = true)]
+async fn o_1_parts_are_found_beside_a_server_of_the_name() {
+    let cloud = Cloud::new();
+    let driver = cloud.driver();
+    let other = cloud.server("w-1", &[("machinist.dev-key", "another")]);
+    let spec = instance_spec("w-1", class());
+    cloud.fake.arrange("POST /servers", refuse(400, "badRequest", "Invalid key_name provided."));
+    driver.instances().ensure(&spec).await.expect_err("refused");
+    let which = of_machine(&spec, None);
+    assert!(matches!(driver.instances().find(&which).await, Ok(Sighting::Parts(_))));
+    delete_parts(&*driver, &which, &spec.key).await;
+    assert_eq!(cloud.fake.parts(), (0, 0));
+    match driver.instances().find(&which).await {
+        Ok(Sighting::Foreign(foreign)) => assert_eq!(foreign.id, other),
+        found => panic!("{found:?}"),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test deletes what it created")]
+async fn delete_parts(driver: &dyn Driver, which: &InstanceRef, owner: &InstanceKey) {
+    driver.instances().delete(which, owner).await.expect("accepted");
 }
 
 /// A second server of one key is a part of the instance, and is deleted with it.

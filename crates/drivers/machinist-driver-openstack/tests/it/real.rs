@@ -10,7 +10,7 @@
 //! | `networkID`, `subnetID` | the network of its port |
 //! | `volumeType` | type of a root volume; without it, no test makes a volume |
 //!
-//! The tests delete what they make.
+//! The tests delete what they make. They need a quota of 20 servers, 20 ports and one volume.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};

@@ -131,7 +131,7 @@ impl Subject for Cloud {
     async fn calm(&self) {
         let mut state = self.fake.lock();
         state.faults.clear();
-        state.settings = settings();
+        state.settings = Settings { volume: state.settings.volume, ..settings() };
         state.users = users();
     }
 
