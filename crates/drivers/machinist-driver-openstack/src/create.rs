@@ -114,9 +114,8 @@ impl Account {
         }
         if let (Networks::OwnPort { network, subnets }, None) = (&creation.class.network.networks, &ids.port)
         {
-            let groups = self.security_groups(&creation.class.security_groups).await?;
             Self::in_time(began)?;
-            let port: PortBody = self.client.call(&creation.port(network, subnets, &groups)).await?;
+            let port: PortBody = self.client.call(&creation.port(network, subnets, &ids.groups)).await?;
             made.push(port_text(&port.port.id));
             self.tag_port(began, &port.port, creation).await?;
             ids.port = Some(port.port.id);
@@ -234,7 +233,7 @@ impl Account {
         }
     }
 
-    /// Reads the ids of the objects that a class names.
+    /// Reads the ids of the objects that a class names. Nothing is created before all exist.
     async fn resolve(&self, creation: &Creation, ids: &mut Resolved) -> Result<(), Error> {
         let class = &creation.class;
         ids.flavor = self.flavor(&class.flavor).await?;
@@ -247,10 +246,17 @@ impl Account {
                 self.only_one(&request::images_named(name), "images", name, field).await?
             }
         };
-        if let Networks::OfNova(networks) = &class.network.networks {
-            for network in networks {
-                ids.networks.push(self.network(&network.network).await?);
+        match (&class.network.networks, &ids.port) {
+            (Networks::OfNova(networks), _) => {
+                for network in networks {
+                    ids.networks.push(self.network(&network.network).await?);
+                }
             }
+            (Networks::OwnPort { .. }, None) => {
+                ids.groups = self.security_groups(&class.security_groups).await?;
+            }
+            // The groups of a port that exists are not changed.
+            (Networks::OwnPort { .. }, Some(_)) => {}
         }
         Ok(())
     }
@@ -351,14 +357,17 @@ fn free_volume(volume: &Volume) -> Result<String, Error> {
     }
 }
 
-/// The error of a creation that Nova refused. If another request of the key got the port, the next
-/// look finds its server. The other conflict is a name of the class that several objects have.
+/// The error of a creation that Nova refused. If another request of the key got the port or the
+/// volume, the next look finds its server. The other conflict is a name of the class that several
+/// objects have.
 fn conflict(failure: Failure) -> Error {
     let mut error = failure.error.clone();
-    if failure.is(StatusCode::CONFLICT) && !says_exhausted(&error.message) {
-        if error.message.contains("in use") {
-            return Error::in_progress(error.message);
-        }
+    let is_conflict = failure.is(StatusCode::CONFLICT) && !says_exhausted(&error.message);
+    let has_part = |text: &str| error.message.contains(text);
+    if (is_conflict && has_part("in use")) || has_part("Invalid volume") {
+        return Error::in_progress(error.message);
+    }
+    if is_conflict {
         error.kind = ErrorKind::InvalidSpec;
     }
     error

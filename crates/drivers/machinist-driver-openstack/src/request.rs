@@ -40,6 +40,8 @@ pub(crate) struct Resolved {
     pub(crate) image: String,
     /// The networks in which Nova makes ports.
     pub(crate) networks: Vec<String>,
+    /// The security groups of a port of our own.
+    pub(crate) groups: Vec<String>,
     pub(crate) port: Option<String>,
     pub(crate) volume: Option<String>,
 }

@@ -50,6 +50,9 @@ async fn a_name_without_an_object_is_named_before_a_creation() {
     let (kind, text) = refusal(&cloud, with("flavorName", json!("m1.none"))).await;
     assert_eq!(kind, ErrorKind::Exhausted);
     assert!(text.contains("m1.none does not exist"), "{text}");
+    let mut class = class_with_volume();
+    class["spec"]["securityGroups"] = json!(["two groups"]);
+    assert!(refusal(&cloud, class).await.1.contains("two groups has 2"));
     assert_eq!(cloud.fake.parts(), (0, 0));
 }
 
@@ -88,6 +91,10 @@ async fn a_port_that_was_taken_is_looked_at_again() {
     cloud.fake.arrange("POST /servers", conflict("Port 1 is still in use."));
     let spec = instance_spec("w-1", class());
     let waits = driver.instances().ensure(&spec).await.expect_err("in use");
+    assert!(waits.is_in_progress(), "{waits}");
+    let volume = "Invalid volume: volume 1 status must be 'available'. Currently in 'reserved'";
+    cloud.fake.arrange("POST /servers", crate::subject::refuse(400, "badRequest", volume));
+    let waits = driver.instances().ensure(&spec).await.expect_err("reserved");
     assert!(waits.is_in_progress(), "{waits}");
     cloud.fake.arrange("POST /servers", conflict("No Unique match found for group nodes, use an ID."));
     let error = driver.instances().ensure(&spec).await.expect_err("two groups");
