@@ -107,15 +107,14 @@ impl Account {
         self.resolve(creation, &mut ids).await?;
         if let (RootDisk::Own { size, volume_type }, None) = (&creation.class.root_disk, &ids.volume) {
             let call = creation.volume(*size, volume_type, &ids.image);
-            Self::in_time(began)?;
-            let volume: VolumeBody = self.client.call(&call).await?;
+            let volume: VolumeBody = self.post(began, &call).await?;
             made.push(volume_text(&volume.volume.id));
             ids.volume = Some(free_volume(&volume.volume)?);
         }
         if let (Networks::OwnPort { network, subnets }, None) = (&creation.class.network.networks, &ids.port)
         {
-            Self::in_time(began)?;
-            let port: PortBody = self.client.call(&creation.port(network, subnets, &ids.groups)).await?;
+            let call = creation.port(network, subnets, &ids.groups);
+            let port: PortBody = self.post(began, &call).await?;
             made.push(port_text(&port.port.id));
             self.tag_port(began, &port.port, creation).await?;
             ids.port = Some(port.port.id);
@@ -124,8 +123,7 @@ impl Account {
     }
 
     async fn post_server(&self, began: Began, creation: &Creation, ids: &Resolved) -> Result<Server, Error> {
-        Self::in_time(began)?;
-        let created: CreatedBody = self.client.call(&creation.server(ids)).await.map_err(|failure| {
+        let created: CreatedBody = self.post(began, &creation.server(ids)).await.map_err(|failure| {
             // The flavor may have been replaced by another one of that name.
             self.flavors().remove(&creation.class.flavor);
             conflict(failure)

@@ -15,6 +15,7 @@ use machinist_instance::{
     InstanceSpec, KeyTag, Marks, Place, Power, Promises, ProviderId, RecordedId, Scope, Sighting,
     VolumeSource,
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -216,6 +217,11 @@ impl Began {
     pub(crate) fn now() -> Self {
         Self(Instant::now())
     }
+
+    /// The moment after which the call changes nothing.
+    fn deadline(self) -> Instant {
+        self.0 + CHANGES_WITHIN
+    }
 }
 
 impl Account {
@@ -227,22 +233,14 @@ impl Account {
         reply::instance(&self.client.region, server, &self.flavors())
     }
 
-    /// Checks that a change may still begin.
-    ///
-    /// # Errors
-    /// `Unavailable` if the call has taken too long.
-    pub(crate) fn in_time(began: Began) -> Result<(), Error> {
-        if began.0.elapsed() < CHANGES_WITHIN {
-            return Ok(());
-        }
-        let text = format!("the cloud did not answer earlier requests within {} s", CHANGES_WITHIN.as_secs());
-        Err(Error::new(ErrorKind::Unavailable, text))
-    }
-
     /// Sends a request that changes something and whose answer is not read.
     pub(crate) async fn change(&self, began: Began, call: &Call) -> Result<(), Failure> {
-        Self::in_time(began)?;
-        self.client.acknowledged(call).await
+        self.client.acknowledged(&call.until(began.deadline())).await
+    }
+
+    /// Sends a request that creates something.
+    pub(crate) async fn post<T: DeserializeOwned>(&self, began: Began, call: &Call) -> Result<T, Failure> {
+        self.client.call(&call.until(began.deadline())).await
     }
 
     /// Reads a server by the cloud's id.

@@ -4,6 +4,7 @@ use http::Method;
 use machinist_driver_http::Nature;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use tokio::time::Instant;
 
 /// The characters that stay as they are in a URL: those that RFC 3986 calls unreserved.
 const URL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -18,6 +19,8 @@ pub(crate) struct Call {
     pub(crate) body: Option<Value>,
     /// The revision that the object must have.
     pub(crate) revision: Option<u64>,
+    /// The request is not sent after this moment.
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// A service of OpenStack.
@@ -72,7 +75,7 @@ impl Service {
 
 impl Call {
     fn new(service: Service, method: Method, path: impl Into<String>) -> Self {
-        Self { service, method, path: path.into(), body: None, revision: None }
+        Self { service, method, path: path.into(), body: None, revision: None, deadline: None }
     }
 
     pub(crate) fn get(service: Service, path: impl Into<String>) -> Self {
@@ -105,6 +108,12 @@ impl Call {
     #[must_use]
     pub(crate) fn if_revision(self, revision: Option<u64>) -> Self {
         Self { revision, ..self }
+    }
+
+    /// Makes the call fail if it would be sent after this moment.
+    #[must_use]
+    pub(crate) fn until(&self, deadline: Instant) -> Self {
+        Self { deadline: Some(deadline), ..self.clone() }
     }
 
     pub(crate) fn nature(&self) -> Nature {

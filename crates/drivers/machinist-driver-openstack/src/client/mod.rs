@@ -28,6 +28,7 @@ use machinist_instance::ErrorKind;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::secret::Login;
 use call::{Call, Service};
@@ -135,6 +136,11 @@ impl Client {
         let request = self.request(call, session)?;
         if call.nature() == Nature::Changes {
             machinist_driver::may_change()?;
+        }
+        // A login may have taken some time.
+        if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            let text = format!("{}: not sent, because earlier requests took too long", call.action());
+            return Err(Failure::new(ErrorKind::Unavailable, text));
         }
         self.send(request, call.nature(), &call.action()).await
     }

@@ -109,15 +109,20 @@ async fn a_request_that_was_not_sent_is_unavailable() {
 async fn a_slow_cloud_does_not_stretch_the_call_bound() {
     let cloud = Cloud::new();
     let driver = cloud.driver();
-    for action in ["GET /servers/detail", "GET /ports", "GET /flavors/detail"] {
-        cloud.fake.arrange(action, FaultKind::EffectThenSilence);
+    assert_eq!(PROMISES.call_bound, Duration::from_secs(80));
+    for action in ["GET /servers/detail", "GET /ports", "GET /flavors/detail", "GET /security-groups"] {
+        cloud.fake.arrange(action, FaultKind::Slow(Duration::from_secs(19)));
     }
     let spec = instance_spec("w-1", class());
     let began = Instant::now();
-    let error = driver.instances().ensure(&spec).await.expect_err("no answer");
-    assert_eq!((began.elapsed().as_secs(), error.kind), (20, ErrorKind::Unavailable));
-    assert_eq!(PROMISES.call_bound, Duration::from_secs(80));
-    assert_eq!(cloud.fake.count("POST /servers"), 0);
+    let error = driver.instances().ensure(&spec).await.expect_err("too slow");
+    assert_eq!((began.elapsed().as_secs(), error.kind), (76, ErrorKind::Unavailable));
+    assert!(error.message.ends_with("not sent, because earlier requests took too long"), "{error}");
+    assert_eq!((cloud.fake.count("POST /ports"), cloud.fake.count("POST /servers")), (0, 0));
+    cloud.fake.arrange("GET /servers/detail", FaultKind::EffectThenSilence);
+    let began = Instant::now();
+    driver.instances().ensure(&spec).await.expect_err("no answer");
+    assert_eq!(began.elapsed().as_secs(), 20);
 }
 
 /// The process stops to lead between two requests of one call.

@@ -92,6 +92,8 @@ pub(crate) enum FaultKind {
     EffectThenSilence,
     /// The connection breaks, and the request takes effect later.
     LateEffect(Duration),
+    /// The answer is late.
+    Slow(Duration),
     /// An answer with this status and a body that is no answer of the cloud.
     Garbage(u16, &'static str),
 }

@@ -77,8 +77,11 @@ async fn play(fake: &Fake, request: &Request, fault: Option<FaultKind>) -> io::R
         Response::builder().status(status).header(DATE, date).body(Full::from(body)).expect("a response")
     };
     let act = || fake.lock().act(request);
+    if let Some(FaultKind::Slow(time)) = &fault {
+        tokio::time::sleep(*time).await;
+    }
     let response = match fault {
-        None => {
+        None | Some(FaultKind::Slow(_)) => {
             let (status, body, token) = act();
             let body = if body.is_null() { String::new() } else { body.to_string() };
             let mut response = respond(status, body);
