@@ -17,15 +17,19 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response};
 use jiff::Timestamp;
 use machinist_driver::contract::{Hook, Subject, Trouble, run};
 use machinist_driver::{Driver, Provider};
+use machinist_driver_http::{Http, Transport as _};
 use machinist_driver_openstack::{OpenStackOptions, OpenStackProvider};
 use machinist_instance::{
     AccountId, Credential, Error, Instance, InstanceKey, InstanceSpec, NodeName, Place, Power, ProviderId,
     Scope, Sighting, VolumeSource,
 };
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::cloud::{MARKS, instance_spec, native, of_machine, secret};
 
@@ -38,6 +42,14 @@ const MANY: usize = 10;
 struct Real {
     settings: Value,
     provider: OpenStackProvider,
+    raw: OnceCell<Raw>,
+}
+
+/// What another program needs to create a server.
+struct Raw {
+    token: String,
+    nova: String,
+    flavor: String,
 }
 
 impl Real {
@@ -50,7 +62,11 @@ impl Real {
         let text = std::fs::read_to_string(&path).expect("MACHINIST_OPENSTACK names a file");
         let settings: Value = serde_json::from_str(&text).expect("a JSON object");
         let region = settings["region"].as_str().map(str::to_owned);
-        Some(Self { settings, provider: OpenStackProvider::new(OpenStackOptions { region }) })
+        Some(Self {
+            settings,
+            provider: OpenStackProvider::new(OpenStackOptions { region }),
+            raw: OnceCell::new(),
+        })
     }
 
     fn text(&self, name: &str) -> &str {
@@ -65,6 +81,50 @@ impl Real {
             ("domainName", self.text("domain")),
             ("tenantName", self.text("project")),
         ])
+    }
+
+    /// Sends a request as another program, and returns the answer.
+    async fn ask(&self, method: &str, url: &str, token: &str, body: &Value) -> Response<Value> {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let request = Request::builder()
+            .method(method)
+            .uri(url)
+            .header("content-type", "application/json")
+            .header("x-auth-token", token)
+            .body(Bytes::from(body))
+            .expect("a request");
+        let answer = Http::plain().send(request).await.expect("an answer");
+        answer.map(|body| serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+
+    async fn raw(&self) -> &Raw {
+        let log_in = async || {
+            let domain = json!({"name": self.text("domain")});
+            let user = json!({
+                "name": self.text("username"), "password": self.text("password"), "domain": domain,
+            });
+            let project = json!({"name": self.text("project"), "domain": domain});
+            let identity = json!({"methods": ["password"], "password": {"user": user}});
+            let body = json!({"auth": {"identity": identity, "scope": {"project": project}}});
+            let url = format!("{}/auth/tokens", self.text("authURL"));
+            let answer = self.ask("POST", &url, "", &body).await;
+            let token = answer.headers()["x-subject-token"].to_str().expect("text").to_owned();
+            let all = |value: &Value| value.as_array().cloned().unwrap_or_default();
+            let catalog = all(&answer.body()["token"]["catalog"]);
+            let compute = catalog.iter().find(|service| service["type"] == "compute").expect("Nova");
+            let endpoints = all(&compute["endpoints"]);
+            let is_public = |endpoint: &&Value| {
+                endpoint["interface"] == "public" && endpoint["region"] == self.text("region")
+            };
+            let nova = endpoints.iter().find(is_public).expect("an endpoint")["url"].clone();
+            let nova = nova.as_str().expect("a URL").to_owned();
+            let flavors = self.ask("GET", &format!("{nova}/flavors/detail"), &token, &Value::Null).await;
+            let flavors = all(&flavors.body()["flavors"]);
+            let flavor = flavors.iter().find(|flavor| flavor["name"] == self.text("flavorName"));
+            let flavor = flavor.expect("the flavor")["id"].as_str().expect("an id").to_owned();
+            Raw { token, nova, flavor }
+        };
+        self.raw.get_or_init(log_in).await
     }
 
     fn driver(&self) -> Arc<dyn Driver> {
@@ -164,7 +224,26 @@ impl Subject for Real {
 
     async fn calm(&self) {}
 
-    async fn made_by_others(&self, _: &NodeName, _: Timestamp) -> Hook {
+    async fn made_by_others(&self, name: &NodeName, created: Timestamp) -> Hook {
+        let raw = self.raw().await;
+        let server = json!({
+            "name": name.as_str(), "flavorRef": raw.flavor, "imageRef": self.text("imageID"),
+            "availability_zone": self.text("availabilityZone"),
+            "networks": [{"uuid": self.text("networkID")}],
+            "metadata": {MARKS[0].0: "1", MARKS[1].0: "1"},
+        });
+        let servers = format!("{}/servers", raw.nova);
+        let made = self.ask("POST", &servers, &raw.token, &json!({"server": server})).await;
+        let Some(id) = made.body()["server"]["id"].as_str() else { return Hook::Missing };
+        let server = format!("{servers}/{id}");
+        let shown = self.ask("GET", &server, &raw.token, &Value::Null).await;
+        let shown =
+            shown.body()["server"]["created"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
+        if shown == Some(created) {
+            return Hook::Arranged;
+        }
+        // Another second has begun, and Nova cannot create a server in the past.
+        self.ask("DELETE", &server, &raw.token, &Value::Null).await;
         Hook::Missing
     }
 
