@@ -9,6 +9,8 @@ mod aws;
 pub(crate) mod docker;
 mod hcloud;
 mod hcloud_traffic;
+#[cfg(feature = "openstack")]
+mod openstack;
 mod sim;
 
 use std::collections::BTreeSet;
@@ -34,6 +36,8 @@ pub(crate) static CLOUDS: &[Cloud] = &[
     docker::CLOUD,
     #[cfg(feature = "aws")]
     aws::CLOUD,
+    #[cfg(feature = "openstack")]
+    openstack::CLOUD,
 ];
 
 /// The state of a process whose provider can be used at once.

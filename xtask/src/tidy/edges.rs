@@ -50,6 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("machinist-driver-docker", &["machinist-instance", "machinist-driver"]),
     ("machinist-driver-hcloud", &["machinist-instance", "machinist-driver", "machinist-driver-http"]),
     ("machinist-driver-aws", &["machinist-instance", "machinist-driver", "machinist-driver-http"]),
+    ("machinist-driver-openstack", &["machinist-instance", "machinist-driver", "machinist-driver-http"]),
     // An engine in memory is a driver itself: there is no program behind it.
     ("machinist-standin-docker", &["machinist-instance", "machinist-driver"]),
     // A mail service is another program, too. Its client knows the fence of a call.
@@ -110,6 +111,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-driver-docker",
             "machinist-driver-hcloud",
             "machinist-driver-aws",
+            "machinist-driver-openstack",
             "machinist-mailer",
             "machinist-mailgun",
             "machinist-standin-hcloud",
