@@ -25,7 +25,7 @@ const WARDEN: &str = r#"
 trap '' HUP INT TERM
 children=
 while read -r child; do children="$children $child"; done
-for child in $children; do kill -KILL -- "-$child" 2>/dev/null; done
+for child in $children; do kill -KILL "-$child" 2>/dev/null; done
 [ -z "$1" ] || rm -rf -- "$1" 2>/dev/null || { sleep 1; rm -rf -- "$1"; }
 "#;
 

@@ -52,7 +52,7 @@ const PACKAGES: &[&str] = &[
 /// Increase it when the preparation of the database changes.
 const REVISION: u32 = 1;
 
-/// File in the cache with the content of the recipe: a folder of another recipe is built again.
+/// File with the recipe of a cached folder. A folder of another recipe is built again.
 const RECIPE: &str = "recipe";
 
 const DATABASES: &[&str] =
@@ -79,27 +79,41 @@ impl Programs {
         let _lock = envtest::lock(&parent.join(".lock"))?;
         let python = output_of(Command::new("python3").arg("--version")).context("no Python")?;
         let recipe = format!("{REVISION}\n{python}{}\n{REQUIREMENTS}", PACKAGES.join("\n"));
-        let folder = parent.join("programs");
-        if fs::read_to_string(folder.join(RECIPE)).is_ok_and(|found| found == recipe) {
-            return Ok(Self { folder });
-        }
-        eprintln!("Installing OpenStack into {} (a few minutes, once)", folder.display());
+        let programs = Self { folder: parent.join("programs") };
         let started = Instant::now();
         let workshop = tempfile::Builder::new().prefix(".building-").tempdir_in(&parent)?;
-        let built = Self { folder: workshop.path().join("programs") };
-        Unpacked::create(PACKAGES, &built.packages())?;
-        let requirements = workshop.path().join("requirements.txt");
+        if !is_of(&programs.folder, &recipe) {
+            eprintln!("Installing OpenStack into {} (a few minutes, once)", programs.folder.display());
+            let built = Self { folder: workshop.path().join("programs") };
+            built.install(workshop.path())?;
+            fs::write(built.folder.join(RECIPE), &recipe)?;
+            envtest::put_in_place(&built.folder, &programs.folder)?;
+            eprintln!("Installed in {:.0?}", started.elapsed());
+        }
+        if !is_of(&programs.state(), &recipe) {
+            eprintln!("Creating the database of OpenStack (two minutes, once)");
+            let state = workshop.path().join("state");
+            programs.create_database(workshop.path(), &state)?;
+            fs::write(state.join(RECIPE), &recipe)?;
+            envtest::put_in_place(&state, &programs.state())?;
+            eprintln!("Ready in {:.0?} altogether", started.elapsed());
+        }
+        Ok(programs)
+    }
+
+    fn install(&self, workshop: &Path) -> Result<()> {
+        Unpacked::create(PACKAGES, &self.packages())?;
+        let requirements = workshop.join("requirements.txt");
         fs::write(&requirements, REQUIREMENTS)?;
-        // Each version is pinned, so pip has nothing to resolve. Python compiles the modules that
-        // it uses when it imports them first, which are less than half of them.
+        // Each version is pinned, so pip has nothing to resolve. Python compiles a module when it
+        // imports it first, and the services import less than half of them.
         let requirements = requirements.to_str().context("the path of the cache is not UTF-8")?;
-        python::install(&built.folder, &["--no-deps", "--no-compile", "--requirement", requirements])?;
-        eprintln!("Installed in {:.0?}", started.elapsed());
-        built.create_database(workshop.path())?;
-        fs::write(built.folder.join(RECIPE), recipe)?;
-        envtest::put_in_place(&built.folder, &folder)?;
-        eprintln!("Created the database; {:.0?} altogether", started.elapsed());
-        Ok(Self { folder })
+        python::install(&self.folder, &["--no-deps", "--no-compile", "--requirement", requirements])?;
+        Ok(())
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.join("state")
     }
 
     fn packages(&self) -> PathBuf {
@@ -129,17 +143,16 @@ impl Programs {
 
     /// Copies the data folder of the database, and the keys of keystone.
     pub(super) fn copy_state(&self, folder: &Path) -> Result<()> {
-        let from = self.folder.join("state");
-        output_of(Command::new("cp").args(["--archive", "--reflink=auto"]).arg(from.join(".")).arg(folder))?;
+        let from = self.state().join(".");
+        output_of(Command::new("cp").args(["--archive", "--reflink=auto"]).arg(from).arg(folder))?;
         Ok(())
     }
 
     /// Returns a command that runs the database with its data and its socket in `folder`.
     pub(super) fn database(&self, folder: &Path) -> Result<Command> {
-        let user = output_of(Command::new("id").arg("-un"))?;
         let mut command = self.unpacked_command("usr/sbin/mariadbd")?;
         command.arg("--no-defaults").args(self.database_folders(folder));
-        command.arg(format!("--user={}", user.trim()));
+        command.arg(format!("--user={}", own_name("-un")?));
         command.arg(option("socket", &folder.join("mysql.sock")));
         command.arg(option("pid-file", &folder.join("mysql.pid")));
         command.args(["--skip-networking", "--skip-name-resolve", "--max-connections=1000"]);
@@ -218,22 +231,21 @@ impl Programs {
     }
 
     /// Creates the data folder of the database with the tables of all services.
-    fn create_database(&self, workshop: &Path) -> Result<()> {
-        let state = self.folder.join("state");
-        fs::create_dir_all(&state)?;
+    fn create_database(&self, workshop: &Path, state: &Path) -> Result<()> {
+        fs::create_dir_all(state)?;
         let mut install = self.unpacked_command("usr/bin/mariadb-install-db")?;
-        install.arg("--no-defaults").args(self.database_folders(&state));
+        install.arg("--no-defaults").args(self.database_folders(state));
         install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
-        install.arg(format!("--user={}", output_of(Command::new("id").arg("-un"))?.trim()));
+        install.arg(format!("--user={}", own_name("-un")?));
         output_of(&mut install)?;
 
-        let mut processes = Processes::new(&state, Afterwards::Keep)?;
+        let mut processes = Processes::new(state, Afterwards::Keep)?;
         let log = workshop.join("mysql.log");
-        processes.spawn("mariadbd", self.database(&state)?, log)?;
+        processes.spawn("mariadbd", self.database(state)?, log)?;
         let created: String =
             DATABASES.iter().map(|name| format!("CREATE DATABASE {name} CHARACTER SET utf8mb3;")).collect();
         let started = Instant::now();
-        while self.sql(&state, &created).is_err() {
+        while self.sql(state, &created).is_err() {
             ensure!(
                 processes.ended()?.is_none() && started.elapsed() < DATABASE_WITHIN,
                 "the database does not start{}",
@@ -243,10 +255,10 @@ impl Programs {
         }
         // The services get other URLs at each start, and store none of them here.
         let configurations = workshop.join("etc");
-        configuration::write(&configurations, &Values::without_services(self, &state))?;
+        configuration::write(&configurations, &Values::without_services(self, state))?;
         self.create_tables(&configurations)?;
         // A clean end: the copies need no recovery.
-        self.sql(&state, "SHUTDOWN")?;
+        self.sql(state, "SHUTDOWN")?;
         while processes.ended()?.is_none() {
             pause(LOOK_EVERY);
         }
@@ -264,10 +276,19 @@ impl Programs {
         let cell0 = "{scheme}://{username}@{hostname}/nova_cell0?{query}";
         let cell1 = "{scheme}://{username}@{hostname}/{path}?{query}";
         let broker = "{scheme}://{username}:{password}@{hostname}:{port}/{path}";
+        let (user, group) = (own_name("-un")?, own_name("-gn")?);
         let commands: &[(&str, &str, &[&str])] = &[
             ("keystone-manage", "keystone", &["db_sync"]),
-            ("keystone-manage", "keystone", &["fernet_setup"]),
-            ("keystone-manage", "keystone", &["credential_setup"]),
+            (
+                "keystone-manage",
+                "keystone",
+                &["fernet_setup", "--keystone-user", &user, "--keystone-group", &group],
+            ),
+            (
+                "keystone-manage",
+                "keystone",
+                &["credential_setup", "--keystone-user", &user, "--keystone-group", &group],
+            ),
             (
                 "keystone-manage",
                 "keystone",
@@ -308,6 +329,17 @@ impl Programs {
         }
         Ok(())
     }
+}
+
+/// Returns whether a folder was built with this recipe.
+fn is_of(folder: &Path, recipe: &str) -> bool {
+    fs::read_to_string(folder.join(RECIPE)).is_ok_and(|found| found == recipe)
+}
+
+/// Returns the name of our user (`-un`) or group (`-gn`). Servers refuse to run as root, unless root
+/// is named.
+fn own_name(flag: &str) -> Result<String> {
+    Ok(output_of(Command::new("id").arg(flag))?.trim().to_owned())
 }
 
 fn option(name: &str, path: &Path) -> String {
