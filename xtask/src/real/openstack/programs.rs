@@ -336,7 +336,7 @@ fn is_of(folder: &Path, recipe: &str) -> bool {
     fs::read_to_string(folder.join(RECIPE)).is_ok_and(|found| found == recipe)
 }
 
-/// Returns the name of our user (`-un`) or group (`-gn`). Servers refuse to run as root, unless root
+/// Returns the name of our user (`-un`) or group (`-gn`). Servers refuse to run as root unless root
 /// is named.
 fn own_name(flag: &str) -> Result<String> {
     Ok(output_of(Command::new("id").arg(flag))?.trim().to_owned())

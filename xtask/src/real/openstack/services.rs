@@ -49,10 +49,11 @@ const APIS: [Api; 6] = [
     Api { name: "cinder", module: "cinder.wsgi.api" },
 ];
 
-/// Processes that only use the broker and the database, with their configuration.
-const WORKERS: [(&str, &str); 4] = [
+/// Processes without a server, with their configuration.
+const WORKERS: [(&str, &str); 5] = [
     ("nova-conductor", "nova"),
     ("nova-scheduler", "nova"),
+    ("nova-compute", "nova"),
     ("cinder-scheduler", "cinder"),
     ("cinder-volume", "cinder"),
 ];
@@ -124,16 +125,14 @@ impl Services {
         for api in &APIS {
             self.spawn_api(api)?;
         }
-        let amqp = self.ports["amqp"];
+        let (amqp, keystone) = (self.ports["amqp"], self.ports["keystone"]);
         self.wait_until("the broker", || listens(amqp))?;
+        self.wait_until("keystone", || listens(keystone))?;
+        self.client(&["register".as_ref(), &self.folder.join("lane.json")])?;
+        // Some of them end if they find no user and no catalog.
         for (name, configuration) in WORKERS {
             self.spawn_worker(name, configuration)?;
         }
-        let keystone = self.ports["keystone"];
-        self.wait_until("keystone", || listens(keystone))?;
-        self.client(&["register".as_ref(), &self.folder.join("lane.json")])?;
-        // It ends if it finds no catalog.
-        self.spawn_worker("nova-compute", "nova")?;
         self.client(&["create".as_ref(), &self.folder.join("lane.json"), &self.description()])?;
         self.ensure_alive()
     }
