@@ -257,7 +257,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Blocks until the parent process closes our standard input, on purpose or by ending. Ctrl-C needs
 /// no handler: see [`processes`].
-fn wait_for_end_of_input() -> Result<()> {
+pub(crate) fn wait_for_end_of_input() -> Result<()> {
     let mut ignored = [0; 256];
     while io::stdin().read(&mut ignored).context("cannot read standard input")? != 0 {}
     Ok(())

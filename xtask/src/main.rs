@@ -7,6 +7,7 @@
 //! | `conformance` | compares the embedded API server with a real one, or with its recorded answers |
 //! | `node-image` | builds the images of the lanes with Docker, and prints their paths |
 //! | `real` | runs the test lanes that need real clusters |
+//! | `openstack` | runs a control plane of OpenStack until its standard input closes |
 //! | `sim` | plays seeds of the simulator |
 //! | `bench` | measures the controllers on the embedded or the real API server, and compares the two servers |
 //! | `kill` | scales, rolls out or drains on real clusters while it kills the controllers |
@@ -71,6 +72,9 @@ enum Task {
     NodeImage(node_image::Args),
     /// Run the test lanes that need real clusters
     Real(real::Args),
+    /// Run a control plane of OpenStack until standard input closes; the first line of output is
+    /// JSON that describes it
+    Openstack(real::openstack::Args),
     /// Run the inner part of the lane `capi`, which `real` starts
     #[command(hide = true)]
     CapiInside(real::capi::InsideArgs),
@@ -103,6 +107,7 @@ fn main() -> ExitCode {
         Task::Conformance(args) => conformance::run(&args),
         Task::NodeImage(args) => node_image::run(&args),
         Task::Real(args) => real::run(&args),
+        Task::Openstack(args) => real::openstack::run(&args),
         Task::CapiInside(args) => real::capi::inside(&args),
         Task::EngineInside(args) => real::engine::inside(&args),
         Task::Sim(args) => sim::run(&args),

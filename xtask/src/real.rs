@@ -13,6 +13,7 @@ mod gardener;
 mod hcloud_clients;
 mod join;
 mod kubectl;
+pub(crate) mod openstack;
 mod python;
 mod render;
 
@@ -270,6 +271,12 @@ const LANES: &[Lane] = &[
         When::EachChange,
         "the driver for AWS with moto, a server of the API of EC2",
         Form::Alone(aws::check),
+    ),
+    alone(
+        "openstack",
+        When::All,
+        "the driver for OpenStack with a real control plane",
+        Form::Alone(openstack::check),
     ),
     alone(
         "hcloud-python",

@@ -4,8 +4,8 @@
 //! run would then leave an etcd and a kube-apiserver behind. So a *warden*, a shell script of a few
 //! lines, holds the reading end of a pipe, and only this process holds the writing end. The warden
 //! receives each child's process id. When the pipe closes, on purpose or because this process has
-//! ended, the warden kills the children and removes the folder. Every run ends this way, so no
-//! signal handler is needed.
+//! ended, the warden kills the process groups of the children, and removes the folder. Every run
+//! ends this way, so no signal handler is needed.
 //!
 //! The children and the warden have their own process groups: Ctrl-C in the terminal reaches only
 //! this process.
@@ -25,7 +25,7 @@ const WARDEN: &str = r#"
 trap '' HUP INT TERM
 children=
 while read -r child; do children="$children $child"; done
-[ -z "$children" ] || kill -KILL $children 2>/dev/null
+for child in $children; do kill -KILL "-$child" 2>/dev/null; done
 [ -z "$1" ] || rm -rf -- "$1" 2>/dev/null || { sleep 1; rm -rf -- "$1"; }
 "#;
 
