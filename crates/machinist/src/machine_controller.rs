@@ -23,8 +23,8 @@ use crate::{block_on, cmd, ended};
 /// is the longest time between the start of a call and its effect, as in the promises of the
 /// provider's drivers.
 ///
-/// Returns when the process was asked to end. The exit code is 2 for a wrong command line, and 1 for
-/// any other failure.
+/// Returns when the process was asked to end. The exit code is 2 for a wrong command line, and 1
+/// for any other failure.
 ///
 /// ```no_run
 /// use std::process::ExitCode;

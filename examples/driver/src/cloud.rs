@@ -1,5 +1,5 @@
-//! A cloud in the memory of the process: one instance per key. A real driver sends requests instead,
-//! and passes the contract suite in `machinist_driver::contract`.
+//! A cloud in the memory of the process: one instance per key. A real driver sends requests
+//! instead, and passes the contract suite in `machinist_driver::contract`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! Floating addresses of classes with a pool, as 23technologies' provider names and labels them.
 //!
-//! The address is created after the server, for the server, and named after it. It is deleted before
-//! the server, so that no address stays if the process ends in between. If a server disappeared
-//! otherwise, its address is found by the key.
+//! The address is created after the server, for the server, and named after it. It is deleted
+//! before the server, so that no address stays if the process ends in between. If a server
+//! disappeared otherwise, its address is found by the key.
 //!
 //! Deliberately absent: the address inside of the server. The user data of the class adds it there.
 

@@ -196,9 +196,9 @@ fn token_must_last(s: &Snapshot) -> Duration {
     if is_unused { token_lifetime(s) } else { token_lifetime(s) / 2 }
 }
 
-/// Waits until no earlier call can create the instance. A driver that looks before it creates is safe
-/// only if what was created before is visible: a call of the previous leader may be in flight, and a
-/// call of this process without an answer may take effect late.
+/// Waits until no earlier call can create the instance. A driver that looks before it creates is
+/// safe only if what was created before is visible: a call of the previous leader may be in flight,
+/// and a call of this process without an answer may take effect late.
 fn earlier_call_may_create(s: &Snapshot) -> Option<Plan<Action>> {
     let promises = &s.process.promises;
     if promises.create != CreateGuarantee::FindThenCreate {
