@@ -65,6 +65,8 @@ pub(crate) struct Cloud {
     pub for_machines: fn(&CloudArgs) -> anyhow::Result<ForMachines>,
     /// The cloud controller manager of the cloud, if there is one.
     pub for_nodes: Option<NodeCloud>,
+    /// Returns the provider for checks without a request; `None` if it must ask the cloud first.
+    pub parser: Option<fn() -> Arc<dyn Provider>>,
     /// Returns what `machinist why` needs.
     pub for_explanations: fn() -> BoxFuture<'static, ForExplanations>,
     /// How `up` runs the cloud, if it can.

@@ -103,7 +103,7 @@ fn run(command: Command, warnings: &[String]) -> anyhow::Result<ExitCode> {
         }
         Command::Validate(args) => {
             log::start(&args.log, Voice::Command, &output);
-            block_on(cmd::validate::run(&args, &output))
+            cmd::validate::run(&args, &output)
         }
         Command::Restore(args) => {
             log::start(&args.log, Voice::Command, &output);

@@ -36,9 +36,9 @@ use crate::{block_on, cmd, ended};
 /// }
 /// ```
 pub fn run(provider: Arc<dyn Provider>, call_bound: Duration) -> ExitCode {
-    let mut words = std::env::args_os();
-    let program = words.next().unwrap_or_else(|| OsString::from("machine-controller"));
-    let words = [program, OsString::from("machine-controller")].into_iter().chain(words);
+    // The name of the program may be that of a command. Then the command would be read twice.
+    let command = ["machinist", "machine-controller"].map(OsString::from);
+    let words = command.into_iter().chain(std::env::args_os().skip(1));
     let parsed = match args::parse(words) {
         Ok(parsed) => parsed,
         Err(error) => {
@@ -47,7 +47,9 @@ pub fn run(provider: Arc<dyn Provider>, call_bound: Duration) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    let Command::MachineController(args) = parsed.command else { return ExitCode::from(2) };
+    let Command::MachineController(args) = parsed.command else {
+        unreachable!("the command line names the command");
+    };
     log::start(&args.log, Voice::Daemon, &Output::stdout());
     parsed.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     ended(block_on(cmd::machine_controller::run_with(&args, provider, call_bound)))

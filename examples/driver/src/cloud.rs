@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use machinist_driver::{Driver, Instances, Provider};
 use machinist_instance::{
-    AccountId, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
+    AccountId, CreateGuarantee, Credential, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef,
     InstanceSpec, KeyTag, Place, Power, Promises, ProviderId, Scope, Sighting,
 };
 use serde_json::Value;
@@ -97,15 +97,27 @@ impl Instances for Cloud {
             Some(id) => instance.id == *id,
             None => instance.key == which.key,
         };
-        Ok(all.values().find(is_it).cloned().map_or(Sighting::Absent, Sighting::Present))
+        let Some(found) = all.values().find(is_it).cloned() else { return Ok(Sighting::Absent) };
+        if which.key.is_none() || which.key == found.key {
+            return Ok(Sighting::Present(found));
+        }
+        let Instance { id, key, cluster, created, .. } = found;
+        Ok(Sighting::Foreign(Foreign { id, key, cluster, created }))
     }
 
     async fn list(&self, _: &Scope) -> Result<Vec<Instance>, Error> {
         Ok(self.lock().values().cloned().collect())
     }
 
-    async fn delete(&self, _: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
-        self.lock().remove(owner);
+    async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
+        let mut all = self.lock();
+        let of_another = all.values().any(|instance| {
+            which.id.as_ref() == Some(&instance.id) && instance.key.as_ref() != Some(owner)
+        });
+        if of_another {
+            return Err(Error::new(ErrorKind::Denied, format!("expected an instance of the key {owner}")));
+        }
+        all.remove(owner);
         Ok(())
     }
 }

@@ -137,7 +137,7 @@ impl Drop for Processes {
     fn drop(&mut self) {
         drop(self.line_to_warden.take());
         // The warden kills by id, so it has to end before the children are waited for: until then
-        // their ids are not reused.
+        // the ids of children that were not waited for are not reused.
         let ended = self.warden.wait();
         for running in &mut self.children {
             if ended.is_err() {

@@ -14,10 +14,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::ensure_success;
 use super::hcloud_clients::Ending;
 use crate::control_plane::wait_for_end_of_input;
-use crate::workspace;
+use crate::workspace::{self, output_of};
 use programs::Programs;
 use services::Services;
 
@@ -61,7 +60,7 @@ pub(super) fn check() -> Result<Ending> {
     let package = packages.iter().find(|package| package.name == "machinist-driver-openstack");
     // Before the control plane runs: it would slow the compiler down.
     let mut tests = workspace::test_target(package.context("package not found in the workspace")?, "it")?;
-    tests.args(["--ignored", "--nocapture"]);
+    tests.args(["real::", "--nocapture"]);
     let started = Instant::now();
     let mut services = Services::start(&programs, SHORT_TOKEN_SECONDS)?;
     println!("the control plane is ready after {:.0?}", started.elapsed());
@@ -76,7 +75,10 @@ fn run_tests(services: &mut Services, mut tests: std::process::Command) -> Resul
     let description = services.description();
     // A test can only be trusted if its counterpart is right.
     print!("{}", services.client(&["check".as_ref(), &description])?);
-    ensure_success(tests.env(DESCRIPTION_VARIABLE, &description))?;
+    let output = output_of(tests.env(DESCRIPTION_VARIABLE, &description))?;
+    println!("{output}");
+    // A filter that selects no test succeeds, too.
+    ensure!(!output.contains(" 0 passed"), "no test of the driver needs a counterpart");
     services.ensure_alive()?;
     let left = services.client(&["left".as_ref(), &description])?;
     ensure!(left.trim().is_empty(), "after the tests, the project has:\n{}", left.trim());

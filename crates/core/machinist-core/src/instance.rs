@@ -283,6 +283,12 @@ impl Departure<'_> {
     fn after_deletion(&self, asked: Timestamp) -> Next {
         let Some(find) = self.found_by_id(asked) else { return Next::Find };
         match &find.answered.answer {
+            // It was deleted by the key of the object that was lost.
+            Ok(Sighting::Foreign(foreign))
+                if self.was_ours(foreign) && self.process.promises.keys == KeyTag::Rekeyable =>
+            {
+                self.look_again(asked, &find.answered, Power::Changing)
+            }
             // A foreign instance means that the cloud has reused the id.
             Ok(Sighting::Foreign(_) | Sighting::Absent) => self.absent_by_id(&find.answered),
             Ok(Sighting::Present(instance)) => self.look_again(asked, &find.answered, instance.power),
@@ -348,11 +354,7 @@ impl Departure<'_> {
     /// Handles a recorded instance with another key. If our object was restored, the instance
     /// receives our key; otherwise it is left alone.
     fn foreign(&self, foreign: &Foreign, looked: Timestamp) -> Next {
-        // An object that was restored with another UID is newer than its instance.
-        let is_restored = foreign.cluster.as_deref() == Some(self.cluster)
-            && self.key_holder.is_none()
-            && foreign.created < self.created;
-        let Some(carried) = foreign.key.as_ref().filter(|_| is_restored) else {
+        let Some(carried) = foreign.key.as_ref().filter(|_| self.was_ours(foreign)) else {
             return self.not_ours(foreign.clone(), looked);
         };
         let rekey = || Next::Rekey { id: foreign.id.clone(), from: carried.clone() };
@@ -362,6 +364,8 @@ impl Departure<'_> {
             KeyTag::Rekeyable => match self.here(self.answers.rekey.as_ref()) {
                 Some(rekeyed) if looked <= rekeyed.started => match &rekeyed.answer {
                     Ok(()) => self.delete(),
+                    // The cloud changes no tag of this instance now, for example because it failed.
+                    Err(error) if error.kind == ErrorKind::Unsupported => self.delete_as(carried),
                     Err(error) => {
                         let retry_at = self.retry_at(error, rekeyed.ended);
                         if self.now < retry_at {
@@ -375,6 +379,14 @@ impl Departure<'_> {
                 Some(_) | None => rekey(),
             },
         }
+    }
+
+    /// Whether an instance with another key was created for an object that was restored as ours.
+    /// Such an object has another UID, and is newer than its instance.
+    fn was_ours(&self, foreign: &Foreign) -> bool {
+        foreign.cluster.as_deref() == Some(self.cluster)
+            && self.key_holder.is_none()
+            && foreign.created < self.created
     }
 
     /// Leaves an instance of another owner alone until it changes.
@@ -1318,6 +1330,22 @@ pub(crate) mod tests {
         assert!(matches!(next(true, -60, 10, &answers), Next::Find), "the current key is looked up");
         answers.rekey = Some(answered(4, 5, Ok(())));
         assert!(matches!(next(true, -60, 6, &answers), Next::Delete(_)));
+    }
+
+    /// A server in an error state keeps its tags.
+    #[test]
+    fn an_instance_whose_key_stays_is_deleted_by_that_key() {
+        let mut answers = denied(Some(foreign("old", Some("ours"))));
+        answers.rekey = Some(answered(4, 5, Err(Error::unsupported("rekey"))));
+        match next(true, -60, 6, &answers) {
+            Next::Delete(permit) => assert_eq!(permit.owner(), &InstanceKey::new("old")),
+            other => panic!("{other:?}"),
+        }
+        answers.delete = deleted(answered(6, 7, Ok(())));
+        answers.find = found(true, 8, Ok(Sighting::Foreign(foreign("old", Some("ours")))));
+        assert!(matches!(next(true, -60, 8, &answers), Next::Going { .. }), "it still exists");
+        answers.find = found(true, 9, Ok(Sighting::Absent));
+        assert!(matches!(next(true, -60, 9, &answers), Next::Gone(_)));
     }
 
     #[test]

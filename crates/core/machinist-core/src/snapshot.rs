@@ -317,7 +317,7 @@ impl Answers {
                 by_id || (instance.key.is_some() && instance.key == found.by.key)
             }
             Ok(Sighting::Foreign(_)) => by_id,
-            // Parts are found by the key, so they belong to this account.
+            // Parts carry the key, so they belong to this account.
             Ok(Sighting::Parts(_)) => true,
             Ok(Sighting::Absent) => false,
         };

@@ -353,7 +353,8 @@ pub trait Instances: Send + Sync {
     ///
     /// # Errors
     /// `Denied` if the instance has no key or a third key. `Unsupported` if keys are
-    /// [`machinist_instance::KeyTag::Fixed`].
+    /// [`machinist_instance::KeyTag::Fixed`], or if the cloud cannot change the key in the present
+    /// state of the instance; the instance is then deleted by the key that it carries.
     async fn rekey(&self, _id: &ProviderId, _from: &InstanceKey, _to: &InstanceKey) -> Result<(), Error> {
         Err(Error::unsupported("rekey"))
     }

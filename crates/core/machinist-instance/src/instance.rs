@@ -146,8 +146,9 @@ pub enum Sighting {
     /// proves its absence.
     Absent,
     /// The cloud does not show the instance, but parts of it exist: a port or a volume that was
-    /// made before the instance, or that is left of it. Each text names one part. `ensure` uses the
-    /// parts, `delete` deletes them, and the instance is gone when `find` returns `Absent`.
+    /// made before the instance, or that is left of it. Each part carries the key. Each text names
+    /// one part. `ensure` uses the parts, `delete` deletes them, and the instance is gone when
+    /// `find` returns `Absent`.
     Parts(Vec<String>),
     /// An instance with that id or name exists, belongs to another owner, and does not have the
     /// recorded native id.

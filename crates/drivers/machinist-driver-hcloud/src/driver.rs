@@ -23,6 +23,7 @@ use crate::balancer::{Reach, RefusedTurn, Turned};
 use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
 use crate::client::{ATTEMPT_WITHIN, Client, Now, Traffic};
+use crate::floating::Pools;
 use crate::gardener::{self, GardenerClass};
 use crate::label::{self, CLUSTER, KEY, Labels};
 use crate::model::{Id, Server};
@@ -213,6 +214,7 @@ impl Provider for HcloudProvider {
             refused_turns: Mutex::default(),
             shown: Mutex::default(),
             turned: Mutex::default(),
+            pools: Pools::default(),
             names: Names::default(),
             spells_zone: self.spells_zone,
         }))
@@ -261,6 +263,8 @@ pub(crate) struct Account {
     pub(crate) shown: Mutex<Option<(Instant, Reach)>>,
     /// The target of each balancer that got another sort of address last, by the balancer's id.
     pub(crate) turned: Mutex<BTreeMap<i64, Turned>>,
+    /// Whether the project has floating addresses of pools.
+    pub(crate) pools: Pools,
     /// The ids of the objects that classes name.
     names: Names,
     /// See [`HcloudProvider::with_machine_ids`].
@@ -517,6 +521,12 @@ impl Instances for Account {
     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
         let view = self.view().await?;
         let found = self.lookup(which).await?;
+        if let (None, Some(key)) = (&found, &which.key) {
+            let left = self.left_addresses(key).await?;
+            if !left.is_empty() {
+                return Ok(Sighting::Parts(left));
+            }
+        }
         let mut found = found.map(|server| reply::instance(view, server)).transpose()?;
         // The object keeps the spelling that it records.
         if let (Some(found), Some(id)) = (&mut found, &which.id) {
@@ -555,7 +565,7 @@ impl Instances for Account {
         if reply::is_deleting(&server) {
             return Ok(());
         }
-        self.delete_addresses(&server).await?;
+        self.delete_addresses(&server, owner).await?;
         match self.client.call(request::delete(server.id)).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.is_absence() => Ok(()),

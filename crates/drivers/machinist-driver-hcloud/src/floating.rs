@@ -2,12 +2,16 @@
 //!
 //! The address is created after the server, for the server, and named after it. It is deleted
 //! before the server, so that no address stays if the process ends in between. If a server
-//! disappeared otherwise, its address is found by the key.
+//! disappeared otherwise, its address is found by the key, and counts as a part of the instance.
 //!
 //! Deliberately absent: the address inside of the server. The user data of the class adds it there.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
 use machinist_instance::{Error, ErrorKind, InstanceKey};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::client::call::Call;
 use crate::client::failure::Code;
@@ -20,6 +24,9 @@ use crate::reply;
 /// The label with the pool of an address.
 const POOL: &str = "networking.hcloud.mcm.gardener.cloud/floating-pool";
 
+/// The absence of all addresses is looked at again after this time.
+const ABSENT_FOR: Duration = Duration::from_secs(600);
+
 const ADDRESSES: &str = "/floating_ips";
 const ADDRESS: &str = "/floating_ips/-";
 
@@ -31,6 +38,41 @@ fn name_of(pool: &str, server: &str) -> String {
 /// Whether an address was made for the server of that name: by us or by the other provider.
 fn is_of(address: &FloatingIp, server: &str) -> bool {
     address.labels.get(POOL).is_some_and(|pool| address.name == name_of(pool, server))
+}
+
+/// Whether an address of that key is assigned to no server.
+fn is_left_of(address: &FloatingIp, owner: &InstanceKey) -> bool {
+    address.server.is_none() && reply::key(&address.labels) == Some(owner.as_str())
+}
+
+/// The key and the installation of a server, for its address.
+fn marks_of(server: &Server) -> Labels {
+    let of = |label: &str| server.labels.get(label).map(|value| (label.to_owned(), value.clone()));
+    [KEY, CLUSTER].into_iter().filter_map(of).collect()
+}
+
+/// Since when the project has no address of a pool. Most projects never have one, and a deletion
+/// should not ask for it each time. Only this process creates addresses with our keys: another
+/// leader has ended before it began, and each process asks once.
+#[derive(Default)]
+pub(crate) struct Pools(Mutex<Option<Instant>>);
+
+impl Pools {
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn are_absent(&self) -> bool {
+        self.lock().is_some_and(|since| since.elapsed() < ABSENT_FOR)
+    }
+
+    fn note_absence(&self, began: Instant) {
+        *self.lock() = Some(began);
+    }
+
+    fn forget(&self) {
+        *self.lock() = None;
+    }
 }
 
 impl Account {
@@ -61,6 +103,12 @@ impl Account {
                 denied("does not carry the marks of the class".to_owned())
             }
             None => {
+                // The key first: no search finds the address without it.
+                let mut labels = address.labels.clone();
+                labels.extend(marks_of(server));
+                if labels != address.labels {
+                    self.client.call(Call::update(ADDRESS, address.id, json!({"labels": labels}))).await?;
+                }
                 let assign =
                     Call::act("/floating_ips/-/actions/assign", address.id, json!({"server": server.id}));
                 self.client.call(assign).await?;
@@ -80,9 +128,8 @@ impl Account {
             (MCM_CLUSTER.to_owned(), class.cluster.clone()),
             (POOL.to_owned(), pool.to_owned()),
         ]);
-        for label in [KEY, CLUSTER] {
-            labels.extend(server.labels.get(label).map(|value| (label.to_owned(), value.clone())));
-        }
+        labels.extend(marks_of(server));
+        self.pools.forget();
         let body = json!({"type": "ipv4", "server": server.id, "name": name, "labels": labels});
         match self.client.call(Call::create(ADDRESSES, body)).await {
             Ok(mut answer) => {
@@ -100,12 +147,10 @@ impl Account {
     }
 
     /// Deletes the addresses that were made for a server. Other addresses of a user stay.
-    pub(crate) async fn delete_addresses(&self, server: &Server) -> Result<(), Error> {
-        if server.public_net.floating_ips.is_empty() {
-            return Ok(());
-        }
+    pub(crate) async fn delete_addresses(&self, server: &Server, owner: &InstanceKey) -> Result<(), Error> {
         for address in self.addresses_of_pools().await? {
-            if address.server == Some(server.id) && is_of(&address, &server.name) {
+            let is_assigned = address.server == Some(server.id) && is_of(&address, &server.name);
+            if is_assigned || is_left_of(&address, owner) {
                 self.delete_address(&address).await?;
             }
         }
@@ -115,18 +160,22 @@ impl Account {
     /// Deletes the addresses with that key whose server has disappeared.
     pub(crate) async fn delete_left_addresses(&self, owner: &InstanceKey) -> Result<(), Error> {
         for address in self.addresses_of_pools().await? {
-            if address.server.is_none() && reply::key(&address.labels) == Some(owner.as_str()) {
+            if is_left_of(&address, owner) {
                 self.delete_address(&address).await?;
             }
         }
         Ok(())
     }
 
+    /// A text for each address with that key whose server has disappeared.
+    pub(crate) async fn left_addresses(&self, owner: &InstanceKey) -> Result<Vec<String>, Error> {
+        let all = self.addresses_of_pools().await?.into_iter();
+        let left = all.filter(|address| is_left_of(address, owner));
+        Ok(left.map(|address| format!("floating address {}", address.name)).collect())
+    }
+
     /// Gives the addresses of a server its new key.
     pub(crate) async fn rekey_addresses(&self, server: &Server, to: &InstanceKey) -> Result<(), Error> {
-        if server.public_net.floating_ips.is_empty() {
-            return Ok(());
-        }
         for mut address in self.addresses_of_pools().await? {
             if address.server == Some(server.id) && is_of(&address, &server.name) {
                 address.labels.insert(KEY.to_owned(), to.as_str().to_owned());
@@ -137,9 +186,18 @@ impl Account {
         Ok(())
     }
 
+    /// The addresses of all pools of the project.
     async fn addresses_of_pools(&self) -> Result<Vec<FloatingIp>, Error> {
+        if self.pools.are_absent() {
+            return Ok(Vec::new());
+        }
+        let began = Instant::now();
         let call = Call::list(ADDRESSES).with("label_selector", POOL);
-        Ok(self.client.list(&call, "floating_ips").await?)
+        let found: Vec<FloatingIp> = self.client.list(&call, "floating_ips").await?;
+        if found.is_empty() {
+            self.pools.note_absence(began);
+        }
+        Ok(found)
     }
 
     async fn delete_address(&self, address: &FloatingIp) -> Result<(), Error> {

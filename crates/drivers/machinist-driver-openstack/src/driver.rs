@@ -25,7 +25,7 @@ use crate::client::{ATTEMPT_WITHIN, Client, Now, tls};
 use crate::create::Memory;
 use crate::model::{NamedObject, Port, Server, ServerBody};
 use crate::options::OpenStackOptions;
-use crate::parts::PartsOf;
+use crate::parts::{Parts, PartsOf};
 use crate::request::{self, Creation};
 use crate::secret::{self, Login};
 use crate::spec::{self, Named, Networking, Networks, ProviderSpec};
@@ -168,7 +168,7 @@ impl Provider for OpenStackProvider {
 /// # Errors
 /// `InvalidSpec`, with the field, the expected and the found value.
 pub fn validate(provider_spec: &Value) -> Result<(), Error> {
-    ProviderSpec::parse(provider_spec).map(drop)
+    request::check_class(&ProviderSpec::parse(provider_spec)?)
 }
 
 /// One account in one region.
@@ -304,8 +304,18 @@ impl Account {
 
     /// What is left of an instance that the cloud does not show.
     async fn left(&self, which: &InstanceRef) -> Result<Sighting, Error> {
-        let parts = self.parts(&PartsOf::of(which, which.key.as_ref())).await?;
-        if let (None, Some(key)) = (&which.id, &which.key)
+        let Some(key) = &which.key else { return Ok(Sighting::Absent) };
+        let parts = self.parts(&PartsOf::of(which, key)).await?;
+        self.left_of(which, key, &parts).await
+    }
+
+    async fn left_of(
+        &self,
+        which: &InstanceRef,
+        key: &InstanceKey,
+        parts: &Parts,
+    ) -> Result<Sighting, Error> {
+        if which.id.is_none()
             && let Some(server) = self.user_of_parts(key, &parts.users()).await?
         {
             return Ok(reply::sighting(which, self.instance(server)?));
@@ -406,12 +416,15 @@ impl Instances for Account {
             None => reply::choose(self.candidates(which).await?, which.key.as_ref()),
         };
         let Some(server) = found else { return self.left(which).await };
-        // Names are not unique: beside a server of another owner there may be parts of ours.
-        let is_ours = which.key.as_ref().is_none_or(|key| reply::is_of_key(&server, key));
-        if which.id.is_none() && !is_ours {
-            match self.left(which).await? {
-                Sighting::Absent => {}
-                left => return Ok(left),
+        // Names are not unique: beside a server of another owner there may be parts of ours. A
+        // server without a key that uses such a part is the one that an adoption has not finished.
+        if let (None, Some(key)) = (&which.id, &which.key)
+            && !reply::is_of_key(&server, key)
+        {
+            let parts = self.parts(&PartsOf::of(which, key)).await?;
+            let is_half_adopted = reply::key(&server).is_none() && parts.users().contains(&server.id);
+            if !is_half_adopted && !parts.texts().is_empty() {
+                return self.left_of(which, key, &parts).await;
             }
         }
         let mut instance = self.instance(server)?;
@@ -437,7 +450,12 @@ impl Instances for Account {
         if let Some(id) = &which.id {
             let id = id::server(id)?;
             let Some(mut server) = self.server(id).await? else {
-                let parts = self.parts(&PartsOf::of(which, Some(owner))).await?;
+                // A call without a name is about an orphan. Another server of its key may be that
+                // of a living Machine, so the parts are left alone.
+                if which.name.is_none() {
+                    return Ok(());
+                }
+                let parts = self.parts(&PartsOf::of(which, owner)).await?;
                 return self.delete_parts(began, &parts, owner).await;
             };
             check_owner(&server, owner, which.may_lack_key)?;
@@ -448,7 +466,10 @@ impl Instances for Account {
                 server = again;
                 check_owner(&server, owner, which.may_lack_key)?;
             }
-            return self.delete_server(began, &server).await;
+            return match which.name {
+                Some(_) => self.delete_server(began, &server).await,
+                None => self.delete_orphan(began, &server, owner).await,
+            };
         }
         let found = self.candidates(&InstanceRef { key: Some(owner.clone()), ..which.clone() }).await?;
         let (ours, others): (Vec<Server>, Vec<Server>) =
@@ -459,7 +480,7 @@ impl Instances for Account {
         if !ours.is_empty() {
             return Ok(());
         }
-        let parts = self.parts(&PartsOf::of(which, Some(owner))).await?;
+        let parts = self.parts(&PartsOf::of(which, owner)).await?;
         match others.first().filter(|_| parts.texts().is_empty()) {
             Some(other) => Err(wrong_key(other, owner)),
             None => self.delete_parts(began, &parts, owner).await,
@@ -470,17 +491,21 @@ impl Instances for Account {
         let began = Began::now();
         request::check_key(to)?;
         let server = self.existing(id).await?;
-        if reply::is_of_key(&server, to) {
-            return Ok(());
+        if !reply::is_of_key(&server, to) {
+            if !reply::is_of_key(&server, from) {
+                return Err(wrong_key(&server, from));
+            }
+            self.memory.forget(from);
+            // The server comes first: Nova changes nothing at a server that is locked or in ERROR,
+            // and then its parts must keep the same key.
+            let metadata = Metadata::from([(KEY.to_owned(), to.as_str().to_owned())]);
+            let changed = self.change(began, &request::set_server_metadata(&server.id, &metadata)).await;
+            changed.map_err(|failure| match failure.is(http::StatusCode::CONFLICT) {
+                true => Error::new(ErrorKind::Unsupported, failure.error.message),
+                false => failure.error,
+            })?;
         }
-        if !reply::is_of_key(&server, from) {
-            return Err(wrong_key(&server, from));
-        }
-        self.memory.forget(from);
-        // The parts come first: a repeated call finds those that are left by the old key.
-        self.rekey_parts(began, &server.name, from, to).await?;
-        let metadata = Metadata::from([(KEY.to_owned(), to.as_str().to_owned())]);
-        Ok(self.change(began, &request::set_server_metadata(&server.id, &metadata)).await?)
+        self.rekey_parts(began, &server.name, from, to).await
     }
 }
 

@@ -1,9 +1,10 @@
 //! The parts of an instance beside its server: a port, a root volume, and further servers of the
 //! same key. They exist before the server, and after it.
 //!
-//! A part belongs to a key if it carries the key. A part that Gardener's provider made carries
-//! none: it belongs to an instance whose id is recorded, if it has the name of the Machine and both
-//! marks of that provider, and is not in use.
+//! A part belongs to a key if it carries the key. The parts of a server that Gardener's provider
+//! made carry none: they get the key before the server is deleted. A part that is left without a
+//! key and without a server is not touched, because its name and marks may be those of another
+//! cluster.
 
 use http::StatusCode;
 use machinist_instance::{Error, ErrorKind, InstanceKey, InstanceRef};
@@ -15,28 +16,21 @@ use crate::{reply, request, tag};
 
 /// The instance whose parts are looked for.
 pub(crate) struct PartsOf<'a> {
-    key: Option<&'a InstanceKey>,
+    key: &'a InstanceKey,
     name: Option<&'a str>,
-    /// Whether an id of the instance was recorded, so that the name is known to be its own.
+    /// Whether an id of the instance was recorded. Otherwise the caller has searched the servers of
+    /// the name already.
     is_recorded: bool,
 }
 
 impl<'a> PartsOf<'a> {
-    pub(crate) fn of(which: &'a InstanceRef, key: Option<&'a InstanceKey>) -> Self {
+    pub(crate) fn of(which: &'a InstanceRef, key: &'a InstanceKey) -> Self {
         let name = which.name.as_ref().map(|name| name.as_str());
         Self { key, name, is_recorded: which.id.is_some() }
     }
 
     fn has_port(&self, port: &Port) -> bool {
-        let is_of_key = self.key.is_some_and(|key| reply::is_port_of(port, key));
-        let is_left = |name: &str| reply::is_port_of_go(port, name) && port.device_id.is_empty();
-        is_of_key || (self.is_recorded && self.name.is_some_and(is_left))
-    }
-
-    fn has_volume(&self, volume: &Volume) -> bool {
-        let is_of_key = self.key.is_some_and(|key| reply::is_volume_of(volume, key));
-        let is_left = |name: &str| reply::is_volume_of_go(volume, name) && reply::user_of(volume).is_none();
-        is_of_key || (self.is_recorded && self.name.is_some_and(is_left))
+        reply::is_port_of(port, self.key)
     }
 }
 
@@ -81,30 +75,20 @@ impl Account {
     /// Finds the parts of an instance that the cloud does not show.
     pub(crate) async fn parts(&self, of: &PartsOf<'_>) -> Result<Parts, Error> {
         let mut parts = Parts::default();
-        // Without a recorded id, the caller has searched the servers of the name already.
-        if let (Some(key), Some(name), true) = (of.key, of.name, of.is_recorded) {
+        if let (Some(name), true) = (of.name, of.is_recorded) {
             parts.servers = self.servers_named(name).await?;
-            parts.servers.retain(|server| reply::is_of_key(server, key));
+            parts.servers.retain(|server| reply::is_of_key(server, of.key));
         }
-        let mut ports: Vec<Port> = Vec::new();
-        if let Some(key) = of.key {
-            ports.extend(self.ports("tags", &tag::of_key(key)).await?);
-        }
+        let mut ports = self.ports("tags", &tag::of_key(of.key)).await?;
+        // A port whose tags were not written has the key in its description.
         if let Some(name) = of.name {
             ports.extend(self.ports("name", name).await?);
         }
         ports.retain(|port| of.has_port(port));
         parts.ports = without_doubles(ports, |port| &port.id);
         if self.client.has_volumes().await? {
-            let mut volumes: Vec<Volume> = Vec::new();
-            if let Some(key) = of.key {
-                volumes.extend(self.volumes(&request::volumes_of_key(key)).await?);
-            }
-            if let Some(name) = of.name {
-                volumes.extend(self.volumes(&request::volumes_named(name)).await?);
-            }
-            volumes.retain(|volume| of.has_volume(volume));
-            parts.volumes = without_doubles(volumes, |volume| &volume.id);
+            parts.volumes = self.volumes(&request::volumes_of_key(of.key)).await?;
+            parts.volumes.retain(|volume| reply::is_volume_of(volume, of.key));
         }
         Ok(parts)
     }
@@ -136,6 +120,25 @@ impl Account {
             first = first.and(self.delete_volume(began, volume, owner).await);
         }
         first
+    }
+
+    /// Requests the deletion of a server that no Machine has, and of its port. No later
+    /// call asks for the port when the server is gone. A cloud that protects ports in use keeps it.
+    pub(crate) async fn delete_orphan(
+        &self,
+        began: Began,
+        server: &Server,
+        owner: &InstanceKey,
+    ) -> Result<(), Error> {
+        self.delete_server(began, server).await?;
+        for port in self.ports("device_id", &server.id).await? {
+            if reply::is_port_of(&port, owner)
+                && let Err(error) = deleted(self.change(began, &request::delete_port(&port.id)).await)
+            {
+                tracing::warn!(port = port.id, %error, "The port of a deleted server stays. Delete it yourself");
+            }
+        }
+        Ok(())
     }
 
     async fn delete_port(&self, began: Began, port: &Port, owner: &InstanceKey) -> Result<(), Error> {
@@ -185,6 +188,8 @@ impl Account {
     ) -> Result<(), Error> {
         for port in self.ports("device_id", &server.id).await? {
             if reply::is_port_of_go(&port, &server.name) {
+                // The description has the key also if the credential may not write tags.
+                permitted(self.change(began, &request::set_port_description(&port.id, key)).await)?;
                 let tags: Vec<String> = port.tags.iter().cloned().chain([tag::of_key(key)]).collect();
                 permitted(self.change(began, &request::set_port_tags(&port.id, &tags)).await)?;
             }
@@ -209,7 +214,7 @@ impl Account {
         from: &InstanceKey,
         to: &InstanceKey,
     ) -> Result<(), Error> {
-        let parts = self.parts(&PartsOf { key: Some(from), name: Some(name), is_recorded: false }).await?;
+        let parts = self.parts(&PartsOf { key: from, name: Some(name), is_recorded: false }).await?;
         for port in &parts.ports {
             let others = port.tags.iter().filter(|tag| !tag::is_key(tag)).cloned();
             let tags: Vec<String> = others.chain([tag::of_key(to)]).collect();
@@ -223,7 +228,7 @@ impl Account {
     }
 }
 
-/// The result of a deletion. What is absent is deleted.
+/// The result of a deletion. An absent part is deleted.
 fn deleted(result: Result<(), Failure>) -> Result<(), Error> {
     match result {
         Ok(()) => Ok(()),

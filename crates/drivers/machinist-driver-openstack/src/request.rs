@@ -57,9 +57,7 @@ impl Creation {
             let text = format!("providerSpec.spec.region: expected {region}, got {}", class.region);
             return Err(Error::new(ErrorKind::InvalidSpec, text));
         }
-        if matches!(class.network.networks, Networks::OwnPort { .. }) {
-            check_marks(&class.tags)?;
-        }
+        check_class(&class)?;
         Ok(Self {
             key: spec.key.clone(),
             name: spec.name.as_str().to_owned(),
@@ -93,20 +91,21 @@ impl Creation {
         if let Some(has_config_drive) = class.config_drive {
             server["config_drive"] = has_config_drive.into();
         }
-        let volume = |source: &str, id: &str, is_deleted: bool| {
+        // Nova deletes the volume with the server, so no call has to wait until it is detached.
+        let volume = |source: &str, id: &str| {
             json!({
                 "boot_index": 0, "source_type": source, "uuid": id, "destination_type": "volume",
-                "delete_on_termination": is_deleted,
+                "delete_on_termination": true,
             })
         };
         match (&class.root_disk, &ids.volume) {
             (RootDisk::OfNova { size }, _) => {
-                let mut disk = volume("image", &ids.image, true);
+                let mut disk = volume("image", &ids.image);
                 disk["volume_size"] = (*size).into();
                 server["block_device_mapping_v2"] = json!([disk]);
             }
             (RootDisk::Own { .. }, Some(id)) => {
-                server["block_device_mapping_v2"] = json!([volume("volume", id, false)]);
+                server["block_device_mapping_v2"] = json!([volume("volume", id)]);
             }
             (RootDisk::OfFlavor, _) | (RootDisk::Own { .. }, None) => {
                 server["imageRef"] = ids.image.as_str().into();
@@ -161,6 +160,15 @@ impl Creation {
         });
         Call::post(Service::Volume, "/volumes", json!({"volume": volume}))
     }
+}
+
+/// Checks what only the requests of a class can show.
+///
+/// # Errors
+/// `InvalidSpec`.
+pub(crate) fn check_class(class: &ProviderSpec) -> Result<(), Error> {
+    let has_port = matches!(class.network.networks, Networks::OwnPort { .. });
+    if has_port { check_marks(&class.tags) } else { Ok(()) }
 }
 
 /// A port has the marks of the class as tags, whose limits are narrower.
@@ -422,7 +430,7 @@ mod tests {
         let call = creation.server(&ids);
         let server = &body(&call)["server"];
         assert_eq!(server["block_device_mapping_v2"][0]["uuid"], json!("v1"));
-        assert_eq!(server["block_device_mapping_v2"][0]["delete_on_termination"], json!(false));
+        assert_eq!(server["block_device_mapping_v2"][0]["delete_on_termination"], json!(true));
         assert_eq!(server.get("imageRef"), None);
     }
 

@@ -111,7 +111,11 @@ pub(crate) fn account(credential: &Credential) -> Vec<String> {
     match method(credential) {
         Ok(Method::ApplicationId { id, .. }) => vec![url, format!("application {id}")],
         Ok(Method::ApplicationName { name, user, .. }) => {
-            vec![url, format!("application {name}"), user.name, format!("{:?}", user.domain)]
+            let domain = match user.domain {
+                Named::Id(id) => format!("domainID {id}"),
+                Named::Name(name) => format!("domainName {name}"),
+            };
+            vec![url, format!("application {name}"), user.name, domain]
         }
         Ok(Method::Password { .. }) | Err(_) => {
             vec![url, first(["domainName", "domainID"]), first(["tenantName", "tenantID"])]

@@ -28,6 +28,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     own_flag: |args| args.docker.first_set(),
     for_machines,
     for_nodes: None,
+    parser: None,
     for_explanations: || Box::pin(for_explanations()),
     up: Some(ForUp {
         which: UpCloud::Docker,

@@ -33,6 +33,7 @@ pub(super) const CLOUD: Cloud = Cloud {
         annotation_prefix: "load-balancer.hetzner.cloud/",
         open: for_nodes,
     }),
+    parser: Some(|| for_explanations().provider),
     for_explanations: || Box::pin(std::future::ready(for_explanations())),
     up: Some(ForUp {
         which: UpCloud::Hcloud,

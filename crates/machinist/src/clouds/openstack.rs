@@ -17,6 +17,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     own_flag: |_| None,
     for_machines,
     for_nodes: None,
+    parser: Some(|| for_explanations().provider),
     for_explanations: || Box::pin(std::future::ready(for_explanations())),
     up: None,
 };

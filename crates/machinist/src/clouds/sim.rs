@@ -19,6 +19,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     own_flag: |args| args.sim.sim_endpoint.as_ref().map(|_| "--sim-endpoint"),
     for_machines,
     for_nodes: None,
+    parser: Some(|| for_explanations().provider),
     for_explanations: || Box::pin(std::future::ready(for_explanations())),
     up: Some(ForUp {
         which: UpCloud::Sim,

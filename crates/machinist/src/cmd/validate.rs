@@ -1,9 +1,9 @@
 //! `machinist validate`: checks MachineClasses and the objects that use them, without a cluster and
 //! without a cloud.
 //!
-//! A controller would report the same mistakes, but only after the objects are in the cluster, and
-//! one at a time. The driver of each class checks its providerSpec and, if the Secrets of the class
-//! are in the files, its credential. No request is sent.
+//! A controller would report the same mistakes, but only after the objects are in the cluster. The
+//! driver of each class checks its providerSpec, up to its first mistake, and its credential if the
+//! Secrets of the class are in the files. No request is sent.
 //!
 //! Deliberately absent: whether an image, a network or a quota exists. Only the cloud knows that.
 
@@ -12,7 +12,6 @@ use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::{Secret, SecretReference};
@@ -30,11 +29,11 @@ const USER_DATA: &str = "userData";
 /// The kind that the drivers create instances for.
 const CLASS: &str = "MachineClass";
 
-pub(crate) async fn run(args: &ValidateArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    validate(&args.filename, args.provider, output).await
+pub(crate) fn run(args: &ValidateArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    validate(&args.filename, args.provider, output)
 }
 
-async fn validate(
+fn validate(
     files: &[PathBuf],
     provider: Option<&'static Cloud>,
     output: &Output,
@@ -51,7 +50,7 @@ async fn validate(
     }
     let others = Others::of(&objects);
     for written in &objects {
-        report.object(written, &others, provider).await;
+        report.object(written, &others, provider);
     }
     for finding in &report.findings {
         output.line(&finding.to_string())?;
@@ -132,12 +131,12 @@ impl Report {
         self.findings.push(Finding { gravity, text: format!("{}: {text}", written.title()) });
     }
 
-    async fn object(&mut self, written: &Written, others: &Others<'_>, provider: Option<&'static Cloud>) {
+    fn object(&mut self, written: &Written, others: &Others<'_>, provider: Option<&'static Cloud>) {
         for invalid in written.object.invalid_fields() {
             self.add(Gravity::Error, written, invalid);
         }
         if let Some(class) = written.object.decode::<MachineClass>() {
-            self.class(written, &class, others, provider).await;
+            self.class(written, &class, others, provider);
         }
         let template = |name: &str| format!("spec.template.spec.class.{name}");
         if let Some(machine) = written.object.decode::<Machine>() {
@@ -161,7 +160,7 @@ impl Report {
         }
     }
 
-    async fn class(
+    fn class(
         &mut self,
         written: &Written,
         class: &MachineClass,
@@ -183,11 +182,12 @@ impl Report {
         if let Err(error) = (cloud.check)(&class.provider_spec) {
             self.add(Gravity::Error, written, error.message);
         }
-        let driver = (cloud.for_explanations)().await.provider;
+        let Some(parser) = cloud.parser else { return };
+        let driver = parser();
         for field in driver.fields_without_effect(&class.provider_spec) {
             self.add(Gravity::Warning, written, format!("{field}: has no effect"));
         }
-        self.credential(written, class, others, &driver);
+        self.credential(written, class, others, &*driver);
     }
 
     /// Checks the Secrets of a class if the files have them all.
@@ -196,7 +196,7 @@ impl Report {
         written: &Written,
         class: &MachineClass,
         others: &Others<'_>,
-        driver: &Arc<dyn Provider>,
+        driver: &dyn Provider,
     ) {
         let references = [&class.secret_ref, &class.credentials_secret_ref];
         let mut data = BTreeMap::new();
@@ -212,9 +212,10 @@ impl Report {
             self.add(Gravity::Warning, written, text);
             return;
         }
-        let refers = class.secret_ref.is_some() || class.credentials_secret_ref.is_some();
-        if refers && data.get(USER_DATA).is_none_or(Vec::is_empty) {
-            let text = format!("secretRef: expected a Secret with {USER_DATA}, which instances need to join");
+        let named = class.secret_ref.as_ref().map(|_| "secretRef");
+        let named = named.or(class.credentials_secret_ref.as_ref().map(|_| "credentialsSecretRef"));
+        if let Some(field) = named.filter(|_| !data.contains_key(USER_DATA)) {
+            let text = format!("{field}: expected a Secret with {USER_DATA}, which instances need to join");
             self.add(Gravity::Error, written, text);
         }
         let credential = Credential::new(data);
@@ -232,7 +233,8 @@ fn secret(
     reference: &SecretReference,
     others: &Others<'_>,
 ) -> Result<BTreeMap<String, Vec<u8>>, String> {
-    let namespace = reference.namespace.as_deref().unwrap_or_else(|| written.namespace());
+    let named = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+    let namespace = named.unwrap_or_else(|| written.namespace());
     let name = reference.name.as_deref().unwrap_or_default();
     let secret = others.secrets.get(&(namespace, name)).ok_or_else(|| format!("{namespace}/{name}"))?;
     let data = secret.data.iter().flatten().map(|(entry, bytes)| (entry.clone(), bytes.0.clone()));
@@ -254,8 +256,7 @@ mod tests {
         let file = folder.path().join("class.yaml");
         std::fs::write(&file, text).expect("written");
         let (output, written) = Output::memory();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let code = runtime.block_on(validate(std::slice::from_ref(&file), None, &output)).expect("validated");
+        let code = validate(std::slice::from_ref(&file), None, &output).expect("validated");
         let source = format!("{}: ", file.display());
         let lines = written.text().lines().map(|line| line.replace(&source, "")).collect();
         (code == ExitCode::SUCCESS, lines)
@@ -272,10 +273,16 @@ mod tests {
     /// The class of a cloud's page in the book is also a file.
     #[test]
     fn the_classes_of_the_book_have_no_mistake() {
-        let pages = [(
-            include_str!("../../../../docs/src/clouds/aws.md"),
-            include_str!("../../../../examples/aws.yaml"),
-        )];
+        let pages = [
+            (
+                include_str!("../../../../docs/src/clouds/aws.md"),
+                include_str!("../../../../examples/aws.yaml"),
+            ),
+            (
+                include_str!("../../../../docs/src/clouds/openstack.md"),
+                include_str!("../../../../examples/openstack.yaml"),
+            ),
+        ];
         for (page, example) in pages {
             let (_, block) = page.split_once("```yaml\n").expect("a page begins with a class");
             let (class, _) = block.split_once("```").expect("the class ends");

@@ -47,8 +47,8 @@ impl From<Failure> for Error {
     }
 }
 
-pub(crate) fn no_answer(nature: Nature, lost: &NoAnswer) -> Failure {
-    Failure::new(nature.without_answer(lost), lost.to_string())
+pub(crate) fn no_answer(nature: Nature, action: &str, lost: &NoAnswer) -> Failure {
+    Failure::new(nature.without_answer(lost), format!("{action}: {lost}"))
 }
 
 /// The answer has a success status, but not the expected content.

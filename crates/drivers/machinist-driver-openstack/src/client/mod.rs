@@ -117,7 +117,17 @@ impl Client {
 
     /// Whether the region has a service for volumes.
     pub(crate) async fn has_volumes(&self) -> Result<bool, Failure> {
-        Ok(self.session().await?.url(Service::Volume).is_some())
+        let session = self.session().await?;
+        if session.has_volumes_elsewhere() {
+            let text = format!(
+                "the service catalogue has volumes, but no public endpoint for them in region {}; it has the \
+                 regions {}",
+                self.region,
+                session.regions()
+            );
+            return Err(Failure::new(ErrorKind::Unavailable, text));
+        }
+        Ok(session.url(Service::Volume).is_some())
     }
 
     /// Sends a call, and again after another login if the token is no longer accepted.
@@ -159,7 +169,7 @@ impl Client {
         });
         let answer = answer.map_err(|lost| {
             tracing::info!(call = action, error = %lost, "The cloud did not answer a request");
-            no_answer(nature, &lost)
+            no_answer(nature, action, &lost)
         })?;
         if let Some(date) = text(answer.headers(), DATE.as_str()) {
             self.cloud_clock.observe(date, sent, (self.now)());
@@ -232,7 +242,8 @@ fn wait(headers: &HeaderMap) -> Option<Duration> {
 fn next_page<'a>(page: &'a Value, name: &str) -> Option<&'a str> {
     let links = page.get(format!("{name}_links"))?.as_array()?;
     let next = links.iter().find(|link| link.get("rel").and_then(Value::as_str) == Some("next"))?;
-    next.get("href")?.as_str()
+    // A link that cannot be read is not the end of the list.
+    Some(next.get("href").and_then(Value::as_str).unwrap_or_default())
 }
 
 /// The marker in a link. Behind a proxy the rest of the link may name a host that cannot be

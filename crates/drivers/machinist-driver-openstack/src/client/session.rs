@@ -34,6 +34,8 @@ pub(super) struct Session {
     renew_at: Timestamp,
     endpoints: [(Service, Option<String>); 3],
     regions: BTreeSet<String>,
+    /// Whether any region has a service for volumes.
+    has_volume_service: bool,
 }
 
 /// The last login of an account.
@@ -58,6 +60,11 @@ impl Session {
     /// The URL of a service, without a slash at its end.
     pub(super) fn url(&self, service: Service) -> Option<&str> {
         self.endpoints.iter().find(|(of, _)| *of == service)?.1.as_deref()
+    }
+
+    /// Whether the catalogue has a service for volumes that this region does not offer.
+    pub(super) fn has_volumes_elsewhere(&self) -> bool {
+        self.has_volume_service && self.url(Service::Volume).is_none()
     }
 
     /// The regions of the catalogue, for messages.
@@ -112,6 +119,9 @@ impl Client {
             renew_at: now.saturating_add(renewed_after).unwrap_or(now),
             endpoints: [Service::Compute, Service::Network, Service::Volume].map(url),
             regions: regions(catalog),
+            has_volume_service: catalog
+                .iter()
+                .any(|one| Service::Volume.types().contains(&one.sort.as_str())),
         })
     }
 }
@@ -121,6 +131,7 @@ fn of_login(status: StatusCode, failure: Failure) -> Failure {
     let mut error = failure.error;
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::NOT_FOUND {
         error.kind = ErrorKind::Denied;
+        error.message.truncate(error.message.trim_end_matches('.').len());
         error.message.push_str(". Check authURL, and the user or application credential of the Secret");
     }
     Failure { error, status: None }

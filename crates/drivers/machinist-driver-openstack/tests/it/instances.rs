@@ -96,7 +96,10 @@ async fn a_request_that_was_not_sent_is_unavailable() {
     cloud.fake.set_unreachable(true);
     let spec = instance_spec("w-1", class());
     let error = cloud.driver().instances().ensure(&spec).await.expect_err("unreachable");
-    assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Unavailable, "cannot connect to keystone"));
+    assert_eq!(
+        (error.kind, error.message.as_str()),
+        (ErrorKind::Unavailable, "Keystone: POST /v3/auth/tokens: cannot connect to keystone")
+    );
     cloud.fake.set_unreachable(false);
     // A garbled answer to a creation says nothing about its effect.
     cloud.fake.arrange("POST /servers", FaultKind::Garbage(202, "<html/>"));

@@ -56,7 +56,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         return record(s, instance, ensured.account.clone());
     }
     let obstacle = obstacle(s);
-    let deadline = s.creation_deadline();
+    let deadline = deadline(s);
     let blocked = if obstacle.is_none() { blocked(s) } else { None };
     // Without an attempt that failed, the time says nothing about the Machine.
     let has_tried =
@@ -74,6 +74,17 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
             plan.no_later_than(just_past(deadline))
         }
         Some(obstacle) => obstructed(s, &obstacle),
+    }
+}
+
+/// Returns when the creation fails. If a part of the instance has failed in the cloud, no
+/// repetition helps: the next instance is created after the wait of a refused creation.
+fn deadline(s: &Snapshot) -> Timestamp {
+    match Answers::failure(s.answers.ensure.as_ref()) {
+        Some((error, ended)) if error.is_instance_failed() => {
+            plus(ended, s.defaults.exhausted_retry).min(s.creation_deadline())
+        }
+        Some(_) | None => s.creation_deadline(),
     }
 }
 
@@ -251,7 +262,8 @@ fn obstacle(s: &Snapshot) -> Option<Obstacle<'_>> {
         // The class or a Secret has changed since the failure, so the call is retried at once.
         let fixed = s.answers.is_fixed(s.inputs);
         let refused = Obstacle::Refused { error, ended };
-        let again = fixed || refused.retry_at(s).is_none_or(|at| at <= s.now);
+        let is_final = error.is_instance_failed();
+        let again = !is_final && (fixed || refused.retry_at(s).is_none_or(|at| at <= s.now));
         (!again).then_some(refused)
     })
 }
@@ -357,6 +369,7 @@ impl Obstacle<'_> {
         match self {
             // A watch reports when the problem is fixed.
             Self::Missing { .. } => None,
+            Self::Refused { error, .. } if error.is_instance_failed() => Some(just_past(deadline(s))),
             Self::Refused { error, ended } => {
                 Some(plus(*ended, retry_after(error.kind, s.answers.failures, s.defaults.exhausted_retry)))
             }

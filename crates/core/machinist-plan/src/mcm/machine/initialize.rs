@@ -58,7 +58,7 @@ pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
             let plan = create::report(s, &operation(error), state, why.since(answered.ended), None);
             Some(if s.now < ends { plan.no_later_than(ends) } else { plan })
         }
-        Err(error) if create::has_timed_out(s) => {
+        Err(error) if create::has_timed_out(s) && !may_be_restored(s, error) => {
             let state = s.state_after(error, OldState::Kept);
             Some(create::give_up_recorded(s, operation(error), state))
         }
@@ -82,6 +82,12 @@ pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
             Some(create::until_timeout(s, plan))
         }
     }
+}
+
+/// Whether the Machine may have been restored from a backup: its id was recorded before this
+/// process began to act, and its instance carries another key. It may run pods, so no time decides.
+fn may_be_restored(s: &Snapshot, error: &Error) -> bool {
+    error.kind == ErrorKind::Denied && !s.process.saw_creation_of(s.machine.created)
 }
 
 fn call(s: &Snapshot) -> Plan<Action> {

@@ -25,7 +25,16 @@ use machinist_core::{Known, Unseen, is_past, just_past, plus};
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     let phase = &s.machine.status.phase;
     let is_new = matches!(phase, Phase::Empty | Phase::CrashLoopBackOff);
-    if is_new && let Some(plan) = stale_node::fail(s).or_else(|| initialize::plan(s)) {
+    if is_new && let Some(plan) = stale_node::fail(s) {
+        return plan;
+    }
+    // The Machine of an older Node was restored: its instance was completed before, and carries the
+    // key of the object that was lost.
+    let is_restored = matches!(s.joined_node(), OwnNode::Ours(node) if is_older(s, node));
+    if is_new
+        && !is_restored
+        && let Some(plan) = initialize::plan(s)
+    {
         return plan;
     }
     if is_new && let Some(pending) = create::pending(s) {

@@ -135,3 +135,22 @@ fn a_failed_instance_is_reported_and_then_replaced() {
     });
     assert!(frozen.plan().actions.is_empty());
 }
+
+/// A restored Machine has a new UID, and its instance the key of the old one.
+#[test]
+fn a_restored_machine_does_not_fail_for_its_key() {
+    let refused = || initialized(recorded().created(-3600), Err(error(ErrorKind::Denied, "another key")));
+    let late = |s: &mut Snapshot| s.answers.wanted_since = Some(at(-3600));
+    let plan = refused().with(late).with(|s| s.process.started = at(-60)).plan();
+    assert!(status(&plan).is_some_and(|status| status.starts_with("CrashLoopBackOff")), "{plan:?}");
+    let created_here = refused().with(late).with(|s| s.process.started = at(-7200)).plan();
+    assert!(status(&created_here).is_some_and(|status| status.starts_with("Failed")), "{created_here:?}");
+}
+
+#[test]
+fn the_instance_of_a_restored_machine_is_not_initialized() {
+    let mut restored = world().running().with(|s| s.needs_initialization = true);
+    restored.machine["status"] = json!({});
+    let plan = restored.node_field("/metadata/creationTimestamp", at(-9000).to_string().into()).plan();
+    assert!(!plan.actions.iter().any(|action| matches!(action, Action::Initialize)), "{plan:?}");
+}
