@@ -1344,8 +1344,8 @@ pub(crate) mod tests {
         answers.delete = deleted(answered(6, 7, Ok(())));
         answers.find = found(true, 8, Ok(Sighting::Foreign(foreign("old", Some("ours")))));
         assert!(matches!(next(true, -60, 8, &answers), Next::Going { .. }), "it still exists");
-        answers.find = found(true, 9, Ok(Sighting::Absent));
-        assert!(matches!(next(true, -60, 9, &answers), Next::Gone(_)));
+        answers.find = found(true, 19, Ok(Sighting::Absent));
+        assert!(matches!(next(true, -60, 19, &answers), Next::Gone(_)));
     }
 
     #[test]

@@ -234,7 +234,12 @@ fn deleted(result: Result<(), Failure>) -> Result<(), Error> {
         Ok(()) => Ok(()),
         Err(failure) if failure.is_absence() => Ok(()),
         // The state changed since the part was read, for example because it is still detached.
-        Err(mut failure) if failure.is(StatusCode::BAD_REQUEST) || failure.is(StatusCode::CONFLICT) => {
+        // Neutron also protects a port that Nova has not released yet.
+        Err(mut failure)
+            if [StatusCode::BAD_REQUEST, StatusCode::CONFLICT, StatusCode::FORBIDDEN]
+                .into_iter()
+                .any(|status| failure.is(status)) =>
+        {
             failure.error.kind = ErrorKind::Unavailable;
             Err(failure.error)
         }

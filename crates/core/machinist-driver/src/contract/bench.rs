@@ -183,6 +183,17 @@ impl<'a> Bench<'a> {
         self.driver.instances().delete(which, owner).await
     }
 
+    /// Calls `ensure`, and waits until the cloud has completed the instance. Some clouds change no tag
+    /// before.
+    pub(crate) async fn complete(&self, spec: &InstanceSpec) -> Played<Instance> {
+        let made = self.ensure(spec).await?;
+        let needs = self.subject.provider().needs_initialization(&spec.provider_spec);
+        if let Some(calls) = self.driver.initialization().filter(|_| needs) {
+            self.quiet(self.initialize(calls, &made.id, spec).await, "initialize")?;
+        }
+        Ok(made)
+    }
+
     /// Calls `initialize`, and repeats the call while the cloud works.
     pub(crate) async fn initialize(
         &self,
@@ -259,7 +270,7 @@ impl<'a> Bench<'a> {
         };
         match self.try_delete(which, key).await {
             Ok(()) => {}
-            Err(error) if error.is_in_progress() => {}
+            Err(error) if error.kind == ErrorKind::Unavailable => {}
             Err(error) => return fail(format!("delete the parts of {which}: {error}")),
         }
         self.subject.wait(STEP).await;

@@ -118,7 +118,7 @@ async fn rekeyable(bench: &Bench<'_>, spec: &InstanceSpec) -> Played<machinist_i
         KeyTag::Rekeyable => {}
         KeyTag::Fixed => return Err(Ending::Skip("this cloud cannot change keys".to_owned())),
     }
-    let made = bench.ensure(spec).await?;
+    let made = bench.complete(spec).await?;
     bench.wait_until_visible().await;
     Ok(made)
 }

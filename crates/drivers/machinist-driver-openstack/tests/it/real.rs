@@ -25,8 +25,8 @@ use machinist_driver::{Driver, Provider};
 use machinist_driver_http::{Http, Transport as _};
 use machinist_driver_openstack::{OpenStackOptions, OpenStackProvider};
 use machinist_instance::{
-    AccountId, Credential, Error, Instance, InstanceKey, InstanceSpec, NodeName, Place, Power, ProviderId,
-    Scope, Sighting, VolumeSource,
+    AccountId, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceSpec, NodeName, Place, Power,
+    ProviderId, Scope, Sighting, VolumeSource,
 };
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -278,7 +278,8 @@ async fn delete(driver: &dyn Driver, spec: &InstanceSpec, id: &ProviderId) {
     for _ in 0..PATIENCE {
         match driver.instances().delete(&which, &spec.key).await {
             Ok(()) => {}
-            Err(error) if error.is_in_progress() => {}
+            // A part is still in use.
+            Err(error) if error.kind == ErrorKind::Unavailable => {}
             Err(error) => panic!("{error}"),
         }
         if driver.instances().find(&which).await == Ok(Sighting::Absent) {
