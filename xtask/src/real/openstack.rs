@@ -60,7 +60,8 @@ pub(super) fn check() -> Result<Ending> {
     let package = packages.iter().find(|package| package.name == "machinist-driver-openstack");
     // Before the control plane runs: it would slow the compiler down.
     let mut tests = workspace::test_target(package.context("package not found in the workspace")?, "it")?;
-    tests.args(["real::", "--nocapture"]);
+    // One after another: each of them counts the servers of the project.
+    tests.args(["real::", "--nocapture", "--test-threads=1"]);
     let started = Instant::now();
     let mut services = Services::start(&programs, SHORT_TOKEN_SECONDS)?;
     println!("the control plane is ready after {:.0?}", started.elapsed());
