@@ -183,8 +183,8 @@ impl<'a> Bench<'a> {
         self.driver.instances().delete(which, owner).await
     }
 
-    /// Calls `ensure`, and waits until the cloud has completed the instance. Some clouds change no tag
-    /// before.
+    /// Calls `ensure`, and waits until the cloud has completed the instance. Some clouds change no
+    /// tag before.
     pub(crate) async fn complete(&self, spec: &InstanceSpec) -> Played<Instance> {
         let made = self.ensure(spec).await?;
         let needs = self.subject.provider().needs_initialization(&spec.provider_spec);
