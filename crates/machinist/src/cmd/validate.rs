@@ -318,7 +318,7 @@ stringData: {userData: '#!/bin/sh', token: 'secret-canary'}
         assert!(lines[0].starts_with("error: document 1: MachineClass workers: provider: expected one of "));
         assert!(lines[0].ends_with(", got \"moon\""), "{lines:#?}");
 
-        let wrong = CLASS.replace("serverType: cx22", "serverType: 7").replace("token:", "tokne:");
+        let wrong = CLASS.replace("serverType: cx22", "serverType: []").replace("token:", "tokne:");
         let (_, lines) = validated(&wrong);
         assert!(lines[0].contains("MachineClass workers: providerSpec.serverType"), "{lines:#?}");
         assert!(lines[1].contains("MachineClass workers: the credential of its Secrets: "), "{lines:#?}");
