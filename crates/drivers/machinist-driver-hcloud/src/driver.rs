@@ -553,7 +553,7 @@ impl Instances for Account {
 
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
         let Some(server) = self.lookup(which).await? else {
-            return self.delete_left_addresses(owner).await;
+            return self.delete_addresses(None, owner).await;
         };
         let may_delete = match reply::key(&server.labels) {
             Some(key) => key == owner.as_str(),
@@ -565,7 +565,7 @@ impl Instances for Account {
         if reply::is_deleting(&server) {
             return Ok(());
         }
-        self.delete_addresses(&server, owner).await?;
+        self.delete_addresses(Some(&server), owner).await?;
         match self.client.call(request::delete(server.id)).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.is_absence() => Ok(()),

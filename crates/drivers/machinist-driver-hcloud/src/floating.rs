@@ -6,6 +6,7 @@
 //!
 //! Deliberately absent: the address inside of the server. The user data of the class adds it there.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::client::call::Call;
 use crate::client::failure::Code;
 use crate::driver::Account;
 use crate::gardener::GardenerClass;
-use crate::label::{self, CLUSTER, KEY, Labels, MCM_CLUSTER};
+use crate::label::{CLUSTER, KEY, Labels, MCM_CLUSTER};
 use crate::model::{FloatingIp, Server};
 use crate::reply;
 
@@ -40,6 +41,11 @@ fn is_of(address: &FloatingIp, server: &str) -> bool {
     address.labels.get(POOL).is_some_and(|pool| address.name == name_of(pool, server))
 }
 
+/// Whether an address was made for a server and is assigned to it.
+fn is_assigned_to(address: &FloatingIp, server: &Server) -> bool {
+    address.server == Some(server.id) && is_of(address, &server.name)
+}
+
 /// Whether an address of that key is assigned to no server.
 fn is_left_of(address: &FloatingIp, owner: &InstanceKey) -> bool {
     address.server.is_none() && reply::key(&address.labels) == Some(owner.as_str())
@@ -51,27 +57,33 @@ fn marks_of(server: &Server) -> Labels {
     [KEY, CLUSTER].into_iter().filter_map(of).collect()
 }
 
-/// Since when the project has no address of a pool. Most projects never have one, and a deletion
-/// should not ask for it each time. Only this process creates addresses with our keys: another
-/// leader has ended before it began, and each process asks once.
+/// Whether the project has addresses of pools. Most projects never have one, and a deletion should
+/// not ask for it each time. Only this process creates addresses with our keys: another leader has
+/// ended before it began, and each process asks once.
 #[derive(Default)]
-pub(crate) struct Pools(Mutex<Option<Instant>>);
+pub(crate) struct Pools {
+    /// Set for good before the first address: a list that is still on its way may not show it.
+    are_used: AtomicBool,
+    /// When the last list that showed none began.
+    absent_since: Mutex<Option<Instant>>,
+}
 
 impl Pools {
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.absent_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn are_absent(&self) -> bool {
-        self.lock().is_some_and(|since| since.elapsed() < ABSENT_FOR)
+        let is_recent = self.lock().is_some_and(|since| since.elapsed() < ABSENT_FOR);
+        is_recent && !self.are_used.load(Ordering::Relaxed)
     }
 
     fn note_absence(&self, began: Instant) {
         *self.lock() = Some(began);
     }
 
-    fn forget(&self) {
-        *self.lock() = None;
+    fn note_use(&self) {
+        self.are_used.store(true, Ordering::Relaxed);
     }
 }
 
@@ -86,6 +98,7 @@ impl Account {
         class: &GardenerClass,
         pool: &str,
     ) -> Result<(), Error> {
+        self.pools.note_use();
         let name = name_of(pool, &server.name);
         let named = Call::list(ADDRESSES).with("name", &name);
         let found: Vec<FloatingIp> = self.client.list(&named, "floating_ips").await?;
@@ -129,7 +142,6 @@ impl Account {
             (POOL.to_owned(), pool.to_owned()),
         ]);
         labels.extend(marks_of(server));
-        self.pools.forget();
         let body = json!({"type": "ipv4", "server": server.id, "name": name, "labels": labels});
         match self.client.call(Call::create(ADDRESSES, body)).await {
             Ok(mut answer) => {
@@ -146,21 +158,15 @@ impl Account {
         }
     }
 
-    /// Deletes the addresses that were made for a server. Other addresses of a user stay.
-    pub(crate) async fn delete_addresses(&self, server: &Server, owner: &InstanceKey) -> Result<(), Error> {
+    /// Deletes the addresses that were made for a server, and those with that key that no server
+    /// has. Other addresses of a user stay.
+    pub(crate) async fn delete_addresses(
+        &self,
+        server: Option<&Server>,
+        owner: &InstanceKey,
+    ) -> Result<(), Error> {
         for address in self.addresses_of_pools().await? {
-            let is_assigned = address.server == Some(server.id) && is_of(&address, &server.name);
-            if is_assigned || is_left_of(&address, owner) {
-                self.delete_address(&address).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes the addresses with that key whose server has disappeared.
-    pub(crate) async fn delete_left_addresses(&self, owner: &InstanceKey) -> Result<(), Error> {
-        for address in self.addresses_of_pools().await? {
-            if is_left_of(&address, owner) {
+            if server.is_some_and(|server| is_assigned_to(&address, server)) || is_left_of(&address, owner) {
                 self.delete_address(&address).await?;
             }
         }
@@ -177,7 +183,7 @@ impl Account {
     /// Gives the addresses of a server its new key.
     pub(crate) async fn rekey_addresses(&self, server: &Server, to: &InstanceKey) -> Result<(), Error> {
         for mut address in self.addresses_of_pools().await? {
-            if address.server == Some(server.id) && is_of(&address, &server.name) {
+            if is_assigned_to(&address, server) {
                 address.labels.insert(KEY.to_owned(), to.as_str().to_owned());
                 let labels = json!({"labels": address.labels});
                 self.client.call(Call::update(ADDRESS, address.id, labels)).await?;
@@ -207,12 +213,4 @@ impl Account {
             Err(failure) => Err(failure.error),
         }
     }
-}
-
-/// Checks the name of a pool, which becomes a part of the address' name and a label.
-///
-/// # Errors
-/// `InvalidSpec`.
-pub(crate) fn check_pool(pool: &str) -> Result<(), Error> {
-    label::check_value("providerSpec.floatingPoolName", pool)
 }

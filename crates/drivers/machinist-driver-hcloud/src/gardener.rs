@@ -21,7 +21,6 @@
 use machinist_instance::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
-use crate::floating;
 use crate::label::{self, Labels, MCM_CLUSTER, MCM_ROLE, REGION, ZONE};
 
 /// A parsed class.
@@ -58,10 +57,10 @@ impl GardenerClass {
             placement_group: placement_group(fields)?,
             floating_pool: text(fields, "floatingPoolName")?,
         };
-        for (name, value) in [("cluster", &class.cluster), ("zone", &class.zone)] {
+        let pool = class.floating_pool.as_ref().map(|pool| ("floatingPoolName", pool));
+        for (name, value) in [("cluster", &class.cluster), ("zone", &class.zone)].into_iter().chain(pool) {
             label::check_value(&format!("providerSpec.{name}"), value)?;
         }
-        class.floating_pool.as_deref().map_or(Ok(()), floating::check_pool)?;
         Ok(Some(class))
     }
 

@@ -39,9 +39,6 @@ pub(crate) struct PublicNet {
     pub(crate) ipv4: Option<PublicIp>,
     #[serde(default)]
     pub(crate) ipv6: Option<PublicIp>,
-    /// The ids of the floating addresses that are assigned to the server.
-    #[serde(default, deserialize_with = "null_as_default")]
-    pub(crate) floating_ips: Vec<i64>,
 }
 
 /// A public address: an IPv4 address, or an IPv6 network in CIDR notation.

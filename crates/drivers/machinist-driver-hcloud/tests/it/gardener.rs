@@ -297,3 +297,21 @@ async fn an_address_of_another_server_is_not_taken() {
     assert_eq!(error.kind, ErrorKind::Denied, "{error}");
     assert!(error.message.contains("floating address pool1-w-2-ipv4 is assigned to server"), "{error}");
 }
+
+/// A deletion does not ask again for addresses in a project that has none. That must not hide those
+/// that are created afterwards.
+#[tokio::test(start_paused = true)]
+#[expect(clippy::disallowed_methods, reason = "the test checks the deletion")]
+async fn a_new_address_ends_the_absence_of_all_addresses() {
+    let cloud = Cloud::instant();
+    let driver = driver(&cloud);
+    let key = InstanceKey::new("uid-of-w-1");
+    for _ in 0..2 {
+        driver.instances().delete(&by_zoned_id(1), &key).await.expect("nothing is there");
+    }
+    assert_eq!(cloud.reads(), 3, "the second deletion asks for the server only");
+    let made = driver.instances().ensure(&spec("w-1", class_with_pool())).await.expect("created");
+    initialize(&*driver, &made, "uid-of-w-1").await.expect("initialized");
+    driver.instances().delete(&by_zoned_id(cloud.standin.servers_ever()[0].id), &key).await.expect("deleted");
+    assert_eq!(addresses(&cloud), []);
+}
