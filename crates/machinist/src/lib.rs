@@ -31,6 +31,7 @@ mod stop;
 mod wiring;
 mod wrong_flags;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -42,15 +43,19 @@ use crate::wrong_flags::WrongFlags;
 
 /// Runs the command of the command line.
 pub fn main() -> ExitCode {
-    let Parsed { command, warnings } = match args::parse(std::env::args_os()) {
-        Ok(parsed) => parsed,
-        Err(error) => {
-            // If stderr is closed, the error cannot be reported.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
-    };
-    ended(run(command, &warnings))
+    match parse(std::env::args_os()) {
+        Ok(Parsed { command, warnings }) => ended(run(command, &warnings)),
+        Err(code) => code,
+    }
+}
+
+/// Parses a command line. Prints the error, the help or the version, and returns the exit code.
+fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, ExitCode> {
+    args::parse(words).map_err(|error| {
+        // If stderr is closed, the error cannot be reported.
+        let _ = error.print();
+        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    })
 }
 
 /// Prints the error of a command, and returns the exit code.

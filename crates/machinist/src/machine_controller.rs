@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use machinist_driver::Provider;
 
-use crate::args::{self, Command};
+use crate::args::{Command, Parsed};
 use crate::log::{self, Voice};
 use crate::output::Output;
-use crate::{block_on, cmd, ended};
+use crate::{block_on, cmd, ended, parse};
 
 /// Runs a machine controller that serves the classes of one provider. The flags of the command line
 /// are those of `machinist machine-controller`, without the flags that choose a cloud. `call_bound`
@@ -39,18 +39,14 @@ pub fn run(provider: Arc<dyn Provider>, call_bound: Duration) -> ExitCode {
     // The name of the program may be that of a command. Then the command would be read twice.
     let command = ["machinist", "machine-controller"].map(OsString::from);
     let words = command.into_iter().chain(std::env::args_os().skip(1));
-    let parsed = match args::parse(words) {
+    let Parsed { command, warnings } = match parse(words) {
         Ok(parsed) => parsed,
-        Err(error) => {
-            // If stderr is closed, the error cannot be reported.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(code) => return code,
     };
-    let Command::MachineController(args) = parsed.command else {
+    let Command::MachineController(args) = command else {
         unreachable!("the command line names the command");
     };
     log::start(&args.log, Voice::Daemon, &Output::stdout());
-    parsed.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     ended(block_on(cmd::machine_controller::run_with(&args, provider, call_bound)))
 }

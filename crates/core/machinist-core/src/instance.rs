@@ -318,7 +318,7 @@ impl Departure<'_> {
     /// Deletes the parts that the last deletion has left. If a part cannot be deleted yet, the
     /// driver answers with an error, which has its own wait.
     fn delete_parts(&self, asked: Timestamp, parts: &[String], looked: Timestamp) -> Next {
-        let delete_at = plus(looked, since(looked, asked).clamp(FIRST_LOOK_AFTER, LOOK_AT_LEAST_EVERY));
+        let delete_at = plus(looked, wait_after(asked, looked));
         if self.now < delete_at {
             return Next::Going { parts: parts.to_vec(), look_at: delete_at };
         }
@@ -451,8 +451,7 @@ impl Departure<'_> {
         if overdue {
             return self.delete();
         }
-        // Each wait is as long as all time before it, so the waits double without a counter.
-        let wait = since(looked, asked).clamp(FIRST_LOOK_AFTER, LOOK_AT_LEAST_EVERY);
+        let wait = wait_after(asked, looked);
         let look_at = plus(looked, wait);
         if self.now < look_at {
             return Next::Going { parts: Vec::new(), look_at };
@@ -671,6 +670,12 @@ impl Departure<'_> {
     fn is_recorded<T>(&self, answered: &Answered<T>) -> bool {
         answered.account.is_some() && answered.account == self.ownership.recorded
     }
+}
+
+/// Returns the wait after a lookup that followed a deletion. Each wait is as long as all time
+/// before it, so the waits double without a counter.
+fn wait_after(asked: Timestamp, looked: Timestamp) -> Duration {
+    since(looked, asked).clamp(FIRST_LOOK_AFTER, LOOK_AT_LEAST_EVERY)
 }
 
 /// Describes an instance without a key, which another program created.

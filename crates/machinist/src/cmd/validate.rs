@@ -138,20 +138,20 @@ impl Report {
         if let Some(class) = written.object.decode::<MachineClass>() {
             self.class(written, &class, others, provider);
         }
-        let template = |name: &str| format!("spec.template.spec.class.{name}");
+        let in_template = "spec.template.spec.class.name";
         if let Some(machine) = written.object.decode::<Machine>() {
-            self.reference(written, machine.spec.class.name(), "spec.class.name".to_owned(), others);
+            self.reference(written, machine.spec.class.name(), "spec.class.name", others);
         }
         if let Some(set) = written.object.decode::<MachineSet>() {
-            self.reference(written, set.spec.template.spec.class.name(), template("name"), others);
+            self.reference(written, set.spec.template.spec.class.name(), in_template, others);
         }
         if let Some(deployment) = written.object.decode::<MachineDeployment>() {
-            self.reference(written, deployment.spec.template.spec.class.name(), template("name"), others);
+            self.reference(written, deployment.spec.template.spec.class.name(), in_template, others);
         }
     }
 
     /// Warns about a class that the files do not have, although they have others.
-    fn reference(&mut self, written: &Written, class: &str, field: String, others: &Others<'_>) {
+    fn reference(&mut self, written: &Written, class: &str, field: &str, others: &Others<'_>) {
         let is_there = others.classes.contains(&(written.namespace(), class));
         if !others.classes.is_empty() && !class.is_empty() && !is_there {
             let namespace = written.namespace();
