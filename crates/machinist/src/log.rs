@@ -32,7 +32,7 @@ pub(crate) enum Voice {
 }
 
 /// Modules whose warnings a command reports in its own words.
-const TOLD_BY_COMMANDS: [&str; 2] = ["watch_log", "silent_servers"];
+const REPORTED_BY_COMMANDS: [&str; 2] = ["watch_log", "silent_servers"];
 
 /// Starts logging to stderr, above the live table. A second call has no effect.
 pub(crate) fn start(args: &LogArgs, voice: Voice, output: &Output) {
@@ -65,22 +65,25 @@ impl Levels {
     /// The most detailed level of any module.
     fn most(&self) -> LevelFilter {
         let single = self.modules.highest().map(|v| level(v, Voice::Command));
-        single.into_iter().chain([self.base, LevelFilter::WARN]).max().unwrap_or(LevelFilter::WARN)
+        single.into_iter().chain([self.base]).fold(LevelFilter::WARN, LevelFilter::max)
     }
 
     fn of_module(&self, module: &str) -> LevelFilter {
         if let Some(v) = self.modules.of(module).filter(|_| is_ours(module)) {
             return level(v, Voice::Command);
         }
-        let is_told =
-            TOLD_BY_COMMANDS.iter().any(|name| is_in(module, &format!("machinist_runtime::{name}")));
-        match self.voice {
-            // `up` reports an API server that does not answer itself, in one sentence with advice.
-            Voice::Command if is_told => LevelFilter::OFF,
+        let is_reported =
+            REPORTED_BY_COMMANDS.iter().any(|name| is_in(module, &format!("machinist_runtime::{name}")));
+        if self.voice == Voice::Command && is_reported {
+            // `up` itself reports an API server that does not answer, in one sentence with advice.
+            LevelFilter::OFF
+        } else if is_in(module, "kube_client") {
             // Errors of kube's client do not name the request. Its caller logs a better message.
-            _ if is_in(module, "kube_client") => LevelFilter::OFF,
-            _ if is_ours(module) => self.base,
-            _ => LevelFilter::WARN,
+            LevelFilter::OFF
+        } else if is_ours(module) {
+            self.base
+        } else {
+            LevelFilter::WARN
         }
     }
 }
@@ -188,6 +191,15 @@ mod tests {
         assert_eq!(all.of_module("machinist::wiring"), LevelFilter::TRACE);
         assert_eq!(all.of_module("hyper::client"), LevelFilter::WARN);
         assert_eq!(all.of_module("kube_client::client"), LevelFilter::OFF);
+    }
+
+    #[test]
+    fn levels_are_those_of_klog() {
+        let of = |v| [Voice::Daemon, Voice::Command].map(|voice| level(v, voice));
+        assert_eq!(of(0), [LevelFilter::INFO, LevelFilter::WARN]);
+        for (v, both) in [(2, LevelFilter::INFO), (4, LevelFilter::DEBUG), (5, LevelFilter::TRACE)] {
+            assert_eq!(of(v), [both, both], "{v}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!
 //! - The first paragraph of a doc comment becomes the description that `kubectl explain` shows.
 //!   Further paragraphs are for readers of the code.
-//! - A field is required if it is no `Option` and has no default. `extend("required" = [...])` on
+//! - A field is required if it is not an `Option` and has no default. `extend("required" = [...])` on
 //!   the struct requires a field that our programs can do without.
 //! - `#[schemars(skip)]` is on the map of unknown fields. The API server keeps unknown fields only
 //!   with `x-kubernetes-preserve-unknown-fields`.
@@ -28,7 +28,7 @@ pub(crate) fn of<T: JsonSchema>() -> Value {
     settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
-/// Removes the keywords that the API server rejects, and those that would change objects.
+/// Converts a schema to the form that the API server accepts.
 fn make_structural(schema: &mut Schema) {
     // The API has no defaults: each reader decides what an absent value means.
     schema.remove("default");
@@ -158,7 +158,7 @@ pub(crate) fn node_spec(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A rule for a field that is written once.
+/// A rule for a field of a `spec` that is written once.
 pub(crate) fn write_once(field: &str) -> Value {
     let is_set = format!("has(self.{field}) && self.{field} == oldSelf.{field}");
     json!({

@@ -20,7 +20,7 @@ pub struct Permit {
 }
 
 /// Why an instance may be deleted: its machine is being deleted, and the deletion loses no pod that
-/// must be evicted first.
+/// must be evicted first. ARCHITECTURE explains each; both lists must stay in step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Evidence {
     /// The Node was cordoned, and a quorum list that began after the cordon was observed showed no

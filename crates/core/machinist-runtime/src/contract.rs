@@ -96,8 +96,7 @@ pub trait Contract: Sized + Send + Sync + 'static {
     }
 
     /// Returns what a user should know about a process that is ready. `/readyz` shows the text
-    /// after
-    /// `OK`.
+    /// after `OK`.
     fn remark(_seen: &Self::Seen) -> Option<String> {
         None
     }

@@ -1,11 +1,11 @@
 //! The table of the kinds of a contract.
 //!
 //! [`keys!`](crate::keys) makes the queue key of a contract from one row per kind, and
-//! [`kinds!`](crate::kinds) connects each key with its [`Kind`](crate::Kind). What the runtime asks
-//! about a key, it asks that `Kind`. So a new kind is a row in each table and one `impl Kind`, and
+//! [`kinds!`](crate::kinds) connects each key with its [`Kind`](crate::Kind), which answers all
+//! questions of the runtime about the key. So a new kind is a row in each table and one `impl Kind`, and
 //! no list of kinds can miss it.
 //!
-//! The two tables are apart, because the files of the kinds use the key.
+//! There are two tables, because the files of the kinds use the key.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The controller loop for any contract: watch, observe, plan and act.
 //!
 //! ```text
-//! feed       the watched kinds; watched watches them, and take_in fills the World (the contract's
-//!            stores, barrier, passes) and wakes keys
+//! feed       the watched kinds; watched starts the watch of each feed, and take_in fills the World
+//!            (the contract's stores, barrier, passes) and wakes keys
 //! kinds      the table of the kinds of a contract: its queue keys
 //! pass       key -> observe -> plan (the contract's planner) -> act, the same for every kind
 //! asks       driver calls that a pass starts and does not await; calls share accounts
@@ -20,6 +20,9 @@
 //! standby    the watches of a process that does not lead, for its metrics
 //! process    watches and workers, started and ended together; watch_log says that a watch fails
 //! ```
+//!
+//! A change goes from watched to take_in, to the queue, to `work` in process, to the pass of its key
+//! (`kinds!`), to `Kind::act`, to write.
 //!
 //! A [`Contract`] defines the watched kinds and the queue keys, and each [`Kind`] a pass. This
 //! crate names no kind of object. Cargo proves that, because no dependency of this crate knows the

@@ -51,7 +51,7 @@ pub struct Args {
 /// Options of the embedded server's process.
 #[derive(Debug, Clone, clap::Args)]
 pub struct EmbeddedArgs {
-    /// File to write the kubeconfig to
+    /// Folder for the kubeconfig and the CA; with --keep, also for the state
     #[arg(long)]
     folder: PathBuf,
 
@@ -63,7 +63,7 @@ pub struct EmbeddedArgs {
 /// Runs the benchmark.
 ///
 /// # Errors
-/// When a server cannot be started, or a request is refused.
+/// If a server does not start or rejects a request; the error names the server.
 pub async fn run(args: &Args) -> Result<ApiServerReport> {
     let memory = measure(Subject::embedded(subject::Keeping::Memory).await?, args).await?;
     let data_dir = measure(Subject::embedded(subject::Keeping::Folder).await?, args).await?;
@@ -93,7 +93,7 @@ async fn measure(mut subject: Subject, args: &Args) -> Result<Measured> {
 /// Runs the embedded server until the process is killed.
 ///
 /// # Errors
-/// When the server cannot start.
+/// If the folder cannot be opened or the server cannot start.
 pub async fn serve(args: &EmbeddedArgs) -> Result<()> {
     let server = if args.keep {
         Server::open(Config::default(), Folder::open(&args.folder)?)?

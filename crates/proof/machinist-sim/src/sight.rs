@@ -196,9 +196,9 @@ impl<'a> SeenObject<'a> {
         self.label(labels::MACHINE_NAME)
     }
 
-    /// `spec.replicas` of a set or deployment; 1 when absent.
+    /// `spec.replicas` of a set or deployment; 0 when absent.
     pub fn replicas(self) -> u32 {
-        self.number("/spec/replicas").map_or(1, |replicas| u32::try_from(replicas).unwrap_or(0))
+        self.number("/spec/replicas").map_or(0, |replicas| u32::try_from(replicas).unwrap_or(0))
     }
 
     /// Maximum number of Machines above `replicas`: a number, or a percentage of the replicas,

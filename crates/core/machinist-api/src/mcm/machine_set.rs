@@ -48,7 +48,7 @@ pub struct MachineSetSpec {
     /// Template of the Machines.
     #[serde(default, deserialize_with = "null_as_default")]
     pub template: MachineTemplateSpec,
-    /// Stored, but ignored.
+    /// Stored, but ignored, as in Go MCM: a Machine is available when it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
     /// Maximum number of failed Machines that are preserved automatically.
@@ -79,7 +79,7 @@ pub struct MachineSetStatus {
     /// Machines that are Running or Available.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub available_replicas: i32,
-    /// Failed Machines that are preserved.
+    /// Failed Machines that are preserved, by users or automatically.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub preserved_failed_replicas: i32,
     /// Generation of the spec that this status belongs to.
@@ -87,15 +87,13 @@ pub struct MachineSetStatus {
     pub observed_generation: i64,
     /// Conditions of this object.
     ///
-    /// The unusual name is the one on the wire.
+    /// Go MCM's name on the wire; `conditions` would be usual.
     #[serde(
         rename = "machineSetCondition",
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub conditions: Vec<MachineSetCondition>,
-    /// Last operation.
-    ///
     /// The latest of the operations on its Machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,

@@ -10,10 +10,10 @@ use machinist_plan::capi::facts::{
 use machinist_runtime::{Contract, Feed, feed};
 use machinist_serve::{Gauge, Metrics};
 
-use super::core::Core;
 use super::key::Key;
 use super::options::{CoreApi, Serves, Tools};
 use super::seen::Seen;
+use super::versioned::Core;
 
 const WORKLOAD_CLIENTS: Gauge =
     Gauge::new("machinist_capi_workload_clients", "Clients of workload clusters.");

@@ -14,9 +14,9 @@ use machinist_plan::capi::facts::{
 use machinist_runtime::{Fed, stored};
 
 use super::contract::{Capi, Runtime};
-use super::core::Core;
 use super::key::Key;
 use super::seen::{BY_CLAIM, BY_CLUSTER, Seen, Stored, claims, cluster_index};
+use super::versioned::Core;
 
 /// Returns the client of a namespace, or of all namespaces for the empty name.
 fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! contract    watched kinds, keys, and which provider runs
-//! core        Cluster and Machine in the version that the cluster serves
+//! versioned   Cluster and Machine in the version that the cluster serves
 //! seen        the stores and the memory; feeds: which keys a changed object wakes
 //! engine      opens the engine and starts its calls
 //! workload    completes Nodes in workload clusters; workload_clusters: their clients
@@ -13,7 +13,6 @@
 //! ```
 
 mod contract;
-mod core;
 mod docker_cluster;
 mod docker_machine;
 mod engine;
@@ -30,6 +29,7 @@ mod own_calls;
 mod patch;
 mod process;
 mod seen;
+mod versioned;
 mod workload;
 mod workload_clusters;
 

@@ -16,8 +16,8 @@ use machinist_plan::capi::facts::{
 use machinist_plan::capi::is_paused;
 use machinist_plan::capi::mail::SEND_BOUND;
 
-use super::core::CoreStores;
 use super::own_calls::MailCalls;
+use super::versioned::CoreStores;
 use super::workload_clusters::Connection;
 
 /// Index: objects by `namespace/cluster` of their label.
@@ -251,7 +251,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::capi::core::Core;
+    use crate::capi::versioned::Core;
 
     #[test]
     fn a_paused_cluster_pauses_its_machines_and_infrastructure() {

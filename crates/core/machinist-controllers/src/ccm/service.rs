@@ -1,4 +1,7 @@
 //! Connects Services with the work loop. The rules are in `machinist_plan::ccm::service`.
+//!
+//! A Service goes from `feeds` to `observe`, to the planner, to `act`. There `start` begins a call
+//! of the driver's `Balancers`, and its answer wakes the Service again, which then gets its status.
 
 mod rehearsal;
 

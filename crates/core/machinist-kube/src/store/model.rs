@@ -24,7 +24,7 @@ struct Server {
     /// The last resourceVersion before a restore. Up to this version the model does not update
     /// restored objects, because a store cannot distinguish two versions of an object with the same
     /// resourceVersion.
-    lost: u64,
+    lost_until: u64,
 }
 
 impl Server {
@@ -47,7 +47,7 @@ impl Server {
         let resource_version = self.resource_version;
         let entry = |uid, deleting| Entry { uid, resource_version, deleting, facts: colour };
         let state = match self.now(&key) {
-            Some(_) if draw.below(3) == 0 || resource_version <= self.lost => None,
+            Some(_) if draw.below(3) == 0 || resource_version <= self.lost_until => None,
             Some(old) => Some(entry(old.uid, draw.below(4) == 0)),
             None => {
                 self.uids += 1;
@@ -96,6 +96,8 @@ enum Answer {
 }
 
 struct Run {
+    /// The number that the whole run follows from.
+    seed: u64,
     server: Server,
     store: Store<String>,
     draw: Draw,
@@ -116,6 +118,7 @@ struct Run {
 impl Run {
     fn new(seed: u64) -> Self {
         Self {
+            seed,
             server: Server::default(),
             store: Store::new(&[("colour", |colour, values| values.push(colour.clone()))]),
             draw: Draw(Jitter::new(seed)),
@@ -245,16 +248,27 @@ impl Run {
             };
             assert_eq!(
                 before, change.old,
-                "the old facts of a change equal the new facts of the previous change"
+                "seed {}: the old facts of a change equal the new facts of the previous change",
+                self.seed
             );
         }
         let shown = self.store.iter().map(|(key, entry)| (key.clone(), entry.facts.clone()));
-        assert_eq!(shown.collect::<BTreeMap<_, _>>(), self.mirror, "the store reports every change");
+        assert_eq!(
+            shown.collect::<BTreeMap<_, _>>(),
+            self.mirror,
+            "seed {}: the store reports every change",
+            self.seed
+        );
         for colour in COLOURS {
             let indexed: Vec<&ObjectKey> =
                 self.store.by_index("colour", colour).map(|(key, _)| key).collect();
             let coloured = self.mirror.iter().filter(|(_, facts)| facts.as_str() == colour);
-            assert_eq!(indexed, coloured.map(|(key, _)| key).collect::<Vec<_>>());
+            assert_eq!(
+                indexed,
+                coloured.map(|(key, _)| key).collect::<Vec<_>>(),
+                "seed {}: the index {colour}",
+                self.seed
+            );
         }
     }
 
@@ -268,7 +282,8 @@ impl Run {
             let mut possible = (floor..=self.server.resource_version).map(|rv| self.server.at(&key, rv));
             assert!(
                 possible.any(|state| state.as_ref() == shown) || (shown.is_none() && may_be_hidden),
-                "{key} is shown as {shown:?}, but the store has seen version {floor} of {:?}",
+                "seed {}: {key} is shown as {shown:?}, but the store has seen version {floor} of {:?}",
+                self.seed,
                 self.server.history
             );
         }
@@ -281,8 +296,8 @@ impl Run {
             self.watch();
         }
         let shown: Vec<_> = self.store.iter().map(|(key, entry)| (key.clone(), entry.clone())).collect();
-        assert_eq!(shown, self.server.list(self.server.resource_version));
-        assert!(self.store.ahead.is_empty());
+        assert_eq!(shown, self.server.list(self.server.resource_version), "seed {}", self.seed);
+        assert!(self.store.ahead.is_empty(), "seed {}: results of reads are kept", self.seed);
     }
 }
 
@@ -300,7 +315,7 @@ fn a_store_never_goes_back_and_ends_equal_to_the_server() {
 
 #[test]
 fn after_a_restore_the_store_ends_equal_to_the_server() {
-    let (mut told, mut untold) = (0, 0);
+    let (mut noticed, mut unnoticed) = (0, 0);
     for seed in 0..3_000 {
         let mut run = Run::new(seed);
         for _ in 0..60 {
@@ -310,7 +325,7 @@ fn after_a_restore_the_store_ends_equal_to_the_server() {
         // lists.
         run.answers.clear();
         let backup = run.server.resource_version.saturating_sub(run.draw.below(20) as u64);
-        run.server.lost = run.server.resource_version;
+        run.server.lost_until = run.server.resource_version;
         run.server.history.retain(|(rv, _, _)| *rv <= backup);
         run.server.resource_version = backup;
         // Objects created from now on have other UIDs than the lost objects.
@@ -319,11 +334,12 @@ fn after_a_restore_the_store_ends_equal_to_the_server() {
             let key = run.name();
             run.server.change(key, &mut run.draw);
         }
-        let is_told = run.server.resource_version < run.store.known_rv();
-        *(if is_told { &mut told } else { &mut untold }) += 1;
+        // The list has an older resourceVersion, so the store sees the restore at once.
+        let is_noticed = run.server.resource_version < run.store.known_rv();
+        *(if is_noticed { &mut noticed } else { &mut unnoticed }) += 1;
         run.list = Some((run.server.resource_version, Instant::now()));
         run.watch();
-        if !is_told {
+        if !is_noticed {
             // The server passes the lost resourceVersions, and the watch lists once more.
             for _ in 0..25 {
                 let key = run.name();
@@ -334,5 +350,5 @@ fn after_a_restore_the_store_ends_equal_to_the_server() {
         }
         run.catches_up();
     }
-    assert!(100 < told && 100 < untold, "both kinds of restore occurred: {told}, {untold}");
+    assert!(100 < noticed && 100 < unnoticed, "both kinds of restore occurred: {noticed}, {unnoticed}");
 }

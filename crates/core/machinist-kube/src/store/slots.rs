@@ -1,6 +1,6 @@
-//! An ordered map from object keys, which the compiler translates once for all kinds.
+//! An ordered map from object keys, which is compiled once for all kinds.
 //!
-//! A `BTreeMap<ObjectKey, T>` is translated again for each `T`. With two maps for each of the
+//! A `BTreeMap<ObjectKey, T>` is compiled again for each `T`. With two maps for each of the
 //! watched kinds, that was a third of the build of the controllers. Here the tree holds only places
 //! in a `Vec`, so it has one type.
 
@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use super::ObjectKey;
 
-/// An ordered map from object keys to values.
+/// An ordered map from object keys to values. Each place of a key has a value, and each free place
+/// has none. The vector never shrinks.
 pub(super) struct Slots<T> {
     places: Places,
     values: Vec<Option<T>>,

@@ -1,4 +1,4 @@
-//! RejectedRequest of an invalid set or deployment, reported as a condition, an Event and a `why`.
+//! The validation error of a set or deployment, reported as a condition, an Event and a `why`.
 
 use machinist_api::constants::reasons;
 use machinist_labels::Selector;

@@ -394,8 +394,8 @@ fn replica_failure(s: &machine_set::Snapshot, current: &MachineSetStatus) -> Opt
 }
 
 pub(crate) fn is_fully_labelled(machine: &MachineFacts, set: &MachineSetFacts) -> bool {
-    let wanted = set.spec.template.metadata.labels.iter().filter(|(key, _)| key.as_str() != labels::NODE);
-    let mut wanted = wanted;
+    let of_template = &set.spec.template.metadata.labels;
+    let mut wanted = of_template.iter().filter(|(key, _)| key.as_str() != labels::NODE);
     wanted.all(|(key, value)| machine.label(key) == Some(value))
 }
 

@@ -81,22 +81,18 @@ pub(super) fn namespaces(kept: &Kept) -> BTreeSet<String> {
     objects.map(|(key, _)| key.namespace().to_owned()).collect()
 }
 
-/// Returns the machine objects without an owner, as a manifest would list them.
+/// Returns the machine objects without a controlling owner, as a manifest would list them.
 pub(super) fn machine_objects(server: &Server, namespace: &str) -> Vec<ManifestObject> {
     let ours = unowned(server).filter(|(_, object)| object.namespace() == namespace);
-    let ours = ours.map(|(kind, object)| ManifestObject {
-        place: DocumentPlace { document: 1, item: None },
+    let numbered = ours.enumerate().map(|(index, (kind, object))| ManifestObject {
+        place: DocumentPlace { document: index + 1, item: None },
         api_version: API_VERSION.to_owned(),
         kind: kind.to_owned(),
         namespace: Some(namespace.to_owned()),
         name: object.name().to_owned(),
         body: object.value().clone(),
     });
-    let mut objects: Vec<ManifestObject> = ours.collect();
-    for (index, object) in objects.iter_mut().enumerate() {
-        object.place.document = index + 1;
-    }
-    objects
+    numbered.collect()
 }
 
 /// The machine objects of a directory that no manifest of this run contains, once they were read.
@@ -115,7 +111,7 @@ impl Others {
     }
 }
 
-/// Returns the objects without an owner that create machines, of all namespaces, and that are not
+/// Returns the objects without a controlling owner that create machines, of all namespaces, and that are not
 /// in the manifest.
 pub(super) fn others(server: &Server, manifest: &Manifest) -> Vec<String> {
     let named = manifest.awaited();
@@ -124,7 +120,7 @@ pub(super) fn others(server: &Server, manifest: &Manifest) -> Vec<String> {
     all.filter(|awaited| !named.contains(awaited)).map(|awaited| awaited.to_string()).collect()
 }
 
-/// Returns the machine objects without an owner, of all namespaces, with their kinds.
+/// Returns the machine objects without a controlling owner, of all namespaces, with their kinds.
 fn unowned(server: &Server) -> impl Iterator<Item = (&'static str, Arc<Object>)> {
     let of_kind = |(kind, resource)| server.snapshot(resource).into_iter().map(move |object| (kind, object));
     KINDS.into_iter().flat_map(of_kind).filter(|(_, object)| !is_owned(object))

@@ -1,4 +1,5 @@
-//! Writes a Machine's status, guarded by the status that the decision was based on.
+//! Builds the patches of a Machine's status, guarded by the status that the decision was based on.
+//! `act` sends them.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
