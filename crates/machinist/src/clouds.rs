@@ -12,6 +12,7 @@ mod hcloud_traffic;
 #[cfg(feature = "openstack")]
 mod openstack;
 mod sim;
+pub(crate) mod traffic;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,6 +24,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use futures::future::BoxFuture;
 use machinist_driver::Provider;
+use machinist_driver_http::Traffic;
 use machinist_instance::Error;
 use machinist_serve::Metrics;
 use serde_json::Value;
@@ -65,10 +67,8 @@ pub(crate) struct Cloud {
     pub for_machines: fn(&CloudArgs) -> anyhow::Result<ForMachines>,
     /// The cloud controller manager of the cloud, if there is one.
     pub for_nodes: Option<NodeCloud>,
-    /// Returns the provider for checks without a request; `None` if it must ask the cloud first.
-    pub parser: Option<fn() -> Arc<dyn Provider>>,
-    /// Returns what `machinist why` needs.
-    pub for_explanations: fn() -> BoxFuture<'static, ForExplanations>,
+    /// How checks and explanations get the provider.
+    pub reader: Reader,
     /// How `up` runs the cloud, if it can.
     pub up: Option<ForUp>,
 }
@@ -81,13 +81,25 @@ pub(crate) struct ForMachines {
     pub waits_for: &'static str,
     /// How long after its start a call may take effect.
     pub call_bound: Duration,
+    /// The requests to the cloud, if the driver counts them.
+    pub traffic: Option<Traffic>,
 }
 
 impl ForMachines {
     /// A provider that can be used at once.
-    fn ready(provider: Arc<dyn Provider>, call_bound: Duration) -> Self {
-        Self { provider: Box::pin(std::future::ready(Ok(provider))), waits_for: STARTING, call_bound }
+    fn ready(provider: Arc<dyn Provider>, call_bound: Duration, traffic: Option<Traffic>) -> Self {
+        let provider = Box::pin(std::future::ready(Ok(provider)));
+        Self { provider, waits_for: STARTING, call_bound, traffic }
     }
+}
+
+/// How checks and explanations get a provider. Only its parsers and checks are used; nothing is
+/// changed.
+pub(crate) enum Reader {
+    /// At once, without a request.
+    Alone(fn() -> Arc<dyn Provider>),
+    /// After a question to the cloud.
+    Asks(fn() -> BoxFuture<'static, ForExplanations>),
 }
 
 /// The cloud controller manager of a cloud.
@@ -118,7 +130,7 @@ pub(crate) struct ForNodes {
     pub call_bound: Duration,
 }
 
-/// What `machinist why` needs of a cloud. Only parsers and checks are used; nothing is changed.
+/// What `machinist why` needs of a cloud.
 pub(crate) struct ForExplanations {
     pub provider: Arc<dyn Provider>,
     /// The sentence that the cloud does not answer to this process.
@@ -170,6 +182,24 @@ impl CloudArgs {
         let mut names = BTreeSet::new();
         clouds.retain(|cloud| names.insert(cloud.name));
         clouds
+    }
+}
+
+impl Cloud {
+    /// Returns what `machinist why` needs.
+    pub(crate) async fn for_explanations(&self) -> ForExplanations {
+        match self.reader {
+            Reader::Alone(provider) => ForExplanations { provider: provider(), silent: None },
+            Reader::Asks(explanations) => explanations().await,
+        }
+    }
+
+    /// Returns the provider for checks without a request; `None` if it must ask the cloud first.
+    pub(crate) fn parser(&self) -> Option<Arc<dyn Provider>> {
+        match self.reader {
+            Reader::Alone(provider) => Some(provider()),
+            Reader::Asks(_) => None,
+        }
     }
 }
 

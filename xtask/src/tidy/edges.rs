@@ -35,7 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // A driver never sees a Machine.
     ("machinist-driver", &["machinist-instance"]),
     // Connections and the meaning of their failures. It knows no cloud.
-    ("machinist-driver-http", &["machinist-instance"]),
+    ("machinist-driver-http", &["machinist-instance", "machinist-driver"]),
     // Servers of other programs share the accept loop of ours.
     ("machinist-cloud-sim", &["machinist-instance", "machinist-serve"]),
     // Servers that boot are instances of the simulated cloud.
@@ -105,6 +105,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-serve",
             "machinist-plan",
             "machinist-driver",
+            "machinist-driver-http",
             "machinist-node-sim",
             "machinist-cloud-sim",
             "machinist-driver-sim",

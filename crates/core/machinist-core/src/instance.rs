@@ -328,7 +328,8 @@ impl Departure<'_> {
     /// Whether an instance without a key, whose id the object records, belongs to the object.
     fn owns_unkeyed(&self, instance: &Instance) -> bool {
         let is_young = self.process.adopts_since(self.created) <= instance.created;
-        let has_name = self.which.name.as_ref() == Some(&instance.name);
+        let names = [&self.which.name, &self.which.node_name];
+        let has_name = names.into_iter().flatten().any(|name| *name == instance.name);
         let is_alike = match self.unkeyed.marks {
             // The rule of adoption: a creation would have returned this instance.
             Marks::Missing | Marks::OfAnotherClass => is_young && has_name,

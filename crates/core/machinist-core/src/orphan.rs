@@ -131,8 +131,8 @@ pub enum Kept {
 impl Orphan<'_> {
     /// Decides about the instance. Creates the permit for its deletion.
     pub fn next(&self) -> OrphanStep {
-        let Some(key) = &self.instance.key else { return OrphanStep::Keep(Kept::NoKey) };
-        if let Some(kept) = self.is_not_ours() {
+        let key = self.instance.key.as_ref();
+        if let Some(kept) = key.and_then(|_| self.is_not_ours()) {
             return OrphanStep::Keep(kept);
         }
         if self.instance.power == Power::Deleting {
@@ -148,6 +148,8 @@ impl Orphan<'_> {
         if since(self.last_seen, self.first_seen) < SECOND_LOOK_AFTER {
             return OrphanStep::ListAgain(plus(self.first_seen, SECOND_LOOK_AFTER));
         }
+        // Its creator may be at work until the age and the second list say otherwise.
+        let Some(key) = key else { return OrphanStep::Keep(Kept::NoKey) };
         let Some(owners) = self.owners.filter(|owners| self.last_seen <= owners.started) else {
             return OrphanStep::ReadOwners;
         };

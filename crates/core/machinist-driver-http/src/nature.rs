@@ -1,5 +1,8 @@
 //! What is known about the effect of a call without a usable answer.
 
+use std::time::Duration;
+
+use http::StatusCode;
 use machinist_instance::ErrorKind;
 
 /// Whether a call changes the cloud.
@@ -48,6 +51,18 @@ impl Nature {
         match lost {
             NoAnswer::NotSent(_) => ErrorKind::Unavailable,
             NoAnswer::Lost(_) => self.unknown_effect(),
+        }
+    }
+
+    /// The error of an answer with this status, if nothing else says what the answer means. It may
+    /// come from a proxy.
+    pub fn with_status(self, status: StatusCode, retry_after: Option<Duration>) -> ErrorKind {
+        match status.as_u16() {
+            401 | 403 => ErrorKind::Denied,
+            429 => ErrorKind::Throttled { retry_after },
+            // The cloud may have begun to act before it failed.
+            500..=599 => self.unknown_effect(),
+            _ => ErrorKind::Unavailable,
         }
     }
 }

@@ -293,6 +293,7 @@ pub trait Driver: Send + Sync {
 /// #     provider_spec: serde_json::json!({}),
 /// #     user_data: UserData::default(),
 /// #     tags: BTreeMap::new(),
+/// #     annotations: BTreeMap::new(),
 /// #     adopt_made_since: None,
 /// #     last_known_state: None,
 /// # };
@@ -334,6 +335,13 @@ pub trait Instances: Send + Sync {
 
     /// Lists all instances in the scope. The result is complete or an error, never partial.
     async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error>;
+
+    /// Lists the instances without a key that carry the marks of one of these classes
+    /// ([`Provider::marks_of`]): another program created them. The result is complete or an error.
+    /// A cloud without such marks returns none, without a request.
+    async fn list_marked(&self, _provider_specs: &[Value]) -> Result<Vec<Instance>, Error> {
+        Ok(Vec::new())
+    }
 
     /// Requests the deletion of an instance. Deleting an absent instance succeeds. The deletion has
     /// ended only when `find` returns [`Sighting::Absent`].

@@ -105,6 +105,9 @@ pub struct InstanceRef {
     pub key: Option<InstanceKey>,
     /// The name of the instance, even if the cloud has not created it.
     pub name: Option<NodeName>,
+    /// The recorded name of the Node, if it is not the name of the instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<NodeName>,
     /// The native id that the caller recorded. A driver may search by it before all others, because
     /// ids and names can change. If the found instance has another key and this native id, it
     /// belongs to the caller nevertheless. Only drivers with [`crate::KeyTag::Fixed`] use it.

@@ -16,7 +16,8 @@ use crate::identity::{InstanceKey, NodeName};
 pub struct InstanceSpec {
     /// The key that makes creation idempotent: at most one instance ever has it.
     pub key: InstanceKey,
-    /// The host name, with which the kubelet registers the Node.
+    /// The name of the instance. In most clouds it is the host name, with which the kubelet registers
+    /// the Node.
     pub name: NodeName,
     /// The installation to which the instance belongs. [`crate::Scope::Ours`] lists by this name.
     pub cluster: String,
@@ -26,6 +27,9 @@ pub struct InstanceSpec {
     pub user_data: UserData,
     /// Tags that the cloud stores with the instance.
     pub tags: BTreeMap<String, String>,
+    /// The annotations of the object's node template. Some clouds have options there, which belong
+    /// to one object and not to its class.
+    pub annotations: BTreeMap<String, String>,
     /// The earliest creation time of an instance that `ensure` may adopt. If an instance of this
     /// name has no key and was created at or after this time, another program created it for the
     /// same purpose: `ensure` tags it with the key and returns it. `None` adopts no instance.

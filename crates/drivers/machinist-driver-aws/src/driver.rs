@@ -1,7 +1,7 @@
 //! The provider, its accounts, and the calls for instances. Besides `client`, only this file awaits
 //! calls of the cloud.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
-use machinist_driver_http::{Http, Transport};
+use machinist_driver_http::{Caller, Http, Now, Traffic, Transport};
 use machinist_instance::{
     AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Foreign, Instance, InstanceKey,
-    InstanceRef, InstanceSpec, KeyTag, Marks, NodeName, Place, Promises, ProviderId, RecordedId, Scope,
-    Sighting, VolumeSource,
+    InstanceRef, InstanceSpec, KeyTag, Marks, Place, Promises, ProviderId, RecordedId, Scope, Sighting,
+    VolumeSource,
 };
 use serde_json::Value;
 
 use crate::client::call::Call;
 use crate::client::failure::Failure;
-use crate::client::{ATTEMPT_WITHIN, Client, Now};
+use crate::client::{ATTEMPT_WITHIN, Client};
 use crate::model::{Acknowledgement, Ec2Instance, Images, Reservation};
 use crate::options::AwsOptions;
 use crate::request::{self, Creation};
@@ -45,8 +45,6 @@ pub const PROMISES: Promises = Promises {
     keys: KeyTag::Rekeyable,
 };
 
-/// The end of each name that EC2 gives a Node.
-const PRIVATE_DOMAIN: &str = ".internal";
 /// Name of the CSI driver of EBS. The handle of its volumes is the id in the cloud.
 const CSI_DRIVER: &str = "ebs.csi.aws.com";
 /// Name of the volumes that Kubernetes had built in.
@@ -75,6 +73,7 @@ const BUILT_IN_VOLUME: &str = "kubernetes.io/aws-ebs";
 pub struct AwsProvider {
     options: Arc<AwsOptions>,
     transport: Arc<dyn Transport>,
+    traffic: Traffic,
     now: Now,
 }
 
@@ -92,13 +91,23 @@ impl AwsProvider {
     /// Uses any transport.
     #[expect(clippy::disallowed_methods, reason = "this is where the clock is injected from")]
     pub fn over(transport: Arc<dyn Transport>, options: AwsOptions) -> Self {
-        Self { options: Arc::new(options), transport, now: Arc::new(Timestamp::now) }
+        Self {
+            options: Arc::new(options),
+            transport,
+            traffic: Traffic::default(),
+            now: Arc::new(Timestamp::now),
+        }
     }
 
     /// Sets the clock that signs requests and is compared with the cloud's clock.
     #[must_use]
     pub fn with_clock(self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self { now: Arc::new(now), ..self }
+    }
+
+    /// Number of requests by method, action and status.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     /// The region of a place. The whole cloud means the region of the options.
@@ -157,8 +166,9 @@ impl Provider for AwsProvider {
             let text = "AWS_REGION: expected a region, because the call belongs to no class";
             Error::new(ErrorKind::Denied, text)
         })?;
-        let (transport, options) = (self.transport.clone(), self.options.clone());
-        let client = Client::new(transport, options, region.to_owned(), login, self.now.clone());
+        let (transport, traffic) = (self.transport.clone(), self.traffic.clone());
+        let caller = Caller::new(transport, ATTEMPT_WITHIN, traffic, self.now.clone());
+        let client = Client::new(caller, self.options.clone(), region.to_owned(), login);
         Ok(Arc::new(Account { client, root_devices: Mutex::default() }))
     }
 }
@@ -192,11 +202,11 @@ impl Driver for Account {
     }
 
     fn promises(&self) -> Promises {
-        Promises { calls_outlive_process: self.client.transport.outlives_process(), ..PROMISES }
+        Promises { calls_outlive_process: self.client.caller.outlives_process(), ..PROMISES }
     }
 
     fn clock_skew(&self) -> Option<SignedDuration> {
-        self.client.cloud_clock.skew()
+        self.client.caller.skew()
     }
 }
 
@@ -240,18 +250,6 @@ impl Account {
         Ok(self.search(request::by_token(key), Some(key)).await?)
     }
 
-    /// Finds an instance by the name of its Machine, else of its Node.
-    async fn by_name(
-        &self,
-        name: &NodeName,
-        asked: Option<&InstanceKey>,
-    ) -> Result<Option<Ec2Instance>, Error> {
-        if let Some(found) = self.search(request::by_tag(NAME, name.as_str()), asked).await? {
-            return Ok(Some(found));
-        }
-        Ok(self.search(request::by_private_dns_name(name.as_str()), asked).await?)
-    }
-
     /// Finds an instance by the strongest given identity.
     async fn lookup(&self, which: &InstanceRef) -> Result<Option<Ec2Instance>, Error> {
         if let Some(id) = &which.id {
@@ -262,8 +260,14 @@ impl Account {
         {
             return Ok(Some(found));
         }
-        match &which.name {
-            Some(name) => self.by_name(name, which.key.as_ref()).await,
+        let asked = which.key.as_ref();
+        if let Some(name) = &which.name
+            && let Some(found) = self.search(request::by_tag(NAME, name.as_str()), asked).await?
+        {
+            return Ok(Some(found));
+        }
+        match which.node_name.as_ref().or(which.name.as_ref()) {
+            Some(node) => Ok(self.search(request::by_private_dns_name(node.as_str()), asked).await?),
             None => Ok(None),
         }
     }
@@ -371,15 +375,6 @@ impl Instances for Account {
         if let Some(found) = self.search(request::by_tag(KEY, key.as_str()), Some(key)).await? {
             return self.instance(found, Some(key));
         }
-        if spec.name.as_str().ends_with(PRIVATE_DOMAIN) {
-            // Go's instance of the Machine has the Machine's name, and is not found by this one.
-            let text = format!(
-                "label node: {} is the name of a Node, but the Machine records no instance. Set its \
-                 spec.providerID again, or remove the label",
-                spec.name
-            );
-            return Err(Error::new(ErrorKind::Denied, text));
-        }
         if let Some(found) = self.adoptable(spec, creation.tags_of_class()).await? {
             return self.adopt(found, spec).await;
         }
@@ -416,6 +411,22 @@ impl Instances for Account {
         };
         let found = self.client.instances(&call).await?.into_iter();
         found.filter(|found| !reply::is_terminated(found)).map(|found| self.instance(found, None)).collect()
+    }
+
+    async fn list_marked(&self, provider_specs: &[Value]) -> Result<Vec<Instance>, Error> {
+        let classes: BTreeSet<Vec<String>> = provider_specs
+            .iter()
+            .map(|spec| tag::marks_of_class(&spec::tags_of(spec)).into_iter().map(str::to_owned).collect())
+            .collect();
+        let mut marked = BTreeMap::new();
+        // Without both marks, the filter would find the instances of other clusters.
+        for marks in classes.iter().filter(|marks| tag::has_marks(marks.iter().map(String::as_str))) {
+            for found in self.client.instances(&request::by_marks(marks)).await? {
+                let instance = self.instance(found, None)?;
+                marked.insert(instance.id.clone(), instance);
+            }
+        }
+        Ok(marked.into_values().filter(|instance| instance.key.is_none()).collect())
     }
 
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
@@ -479,8 +490,9 @@ impl Initializer for Account {
 /// Whether nothing but the name of the Node shows that an instance is the one that is looked for.
 /// Networks of one account have the same addresses, and so the same names of Nodes.
 fn has_only_the_name(found: &Ec2Instance, which: &InstanceRef) -> bool {
-    let (None, Some(key), Some(name)) = (&which.id, &which.key, &which.name) else { return false };
-    let is_of_machine = reply::name_of_machine(found) == Some(name.as_str());
+    let (None, Some(key)) = (&which.id, &which.key) else { return false };
+    let is_of_machine =
+        which.name.as_ref().is_some_and(|name| reply::name_of_machine(found) == Some(name.as_str()));
     reply::key(found, Some(key)).is_none() && !is_of_machine
 }
 

@@ -17,8 +17,7 @@
 //!
 //! Deliberately absent: retries, a token bucket and waits until an instance is visible, which are
 //! the task of the runtime. Load balancers and routes belong to the cloud controller manager of
-//! AWS. The annotation `machine.sapcloud.io/awsPlacement` is not read, because drivers get no
-//! annotations.
+//! AWS.
 
 mod client;
 mod driver;

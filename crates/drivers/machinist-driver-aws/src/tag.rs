@@ -88,16 +88,19 @@ pub(crate) fn marks_of_class(of_class: &Tags) -> Vec<&str> {
 
 /// The marks of an instance for a class with these tags. All marks of the class count.
 pub(crate) fn marks(tags: &Tags, of_class: &Tags) -> Marks {
-    let has = |mark: &str| tags.keys().any(|key| key.contains(mark));
-    if !has(CLUSTER_MARK) || !has(ROLE_MARK) {
+    if !has_marks(tags.keys().map(String::as_str)) {
         return Marks::Missing;
     }
     let wanted = marks_of_class(of_class);
-    let names_both = [CLUSTER_MARK, ROLE_MARK].iter().all(|mark| wanted.iter().any(|key| key.contains(mark)));
-    if names_both && wanted.iter().all(|key| tags.contains_key(*key)) {
+    if has_marks(wanted.iter().copied()) && wanted.iter().all(|key| tags.contains_key(*key)) {
         return Marks::OfClass;
     }
     Marks::OfAnotherClass
+}
+
+/// Whether these keys contain both marks of Gardener's provider, of any class.
+pub(crate) fn has_marks<'a>(keys: impl Iterator<Item = &'a str> + Clone) -> bool {
+    [CLUSTER_MARK, ROLE_MARK].iter().all(|mark| keys.clone().any(|key| key.contains(mark)))
 }
 
 fn is_mark(key: &str) -> bool {

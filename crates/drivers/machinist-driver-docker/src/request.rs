@@ -308,6 +308,7 @@ mod tests {
                 ("team".to_owned(), "a".to_owned()),
                 (label::OWNER.to_owned(), "forged".to_owned()),
             ]),
+            annotations: BTreeMap::new(),
             adopt_made_since: None,
             last_known_state: None,
         };

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use machinist_driver::{Balancers, CloudClock, Driver, Initializer, Instances, Provider, Routes, Volumes};
-use machinist_driver_http::{Http, Transport};
+use machinist_driver::{Balancers, Driver, Initializer, Instances, Provider, Routes, Volumes};
+use machinist_driver_http::{Caller, Http, Now, Traffic, Transport};
 use machinist_instance::{
     AccountId, BalancerKey, BalancerNote, CallBudget, CallRate, CreateGuarantee, Credential, Error,
     ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag, Marks, NodeName, Place, Promises,
@@ -22,10 +22,10 @@ use tokio::time::Instant;
 use crate::balancer::{Reach, RefusedTurn, Turned};
 use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
-use crate::client::{ATTEMPT_WITHIN, Client, Now, Traffic};
+use crate::client::{ATTEMPT_WITHIN, Client, Rates};
 use crate::floating::Pools;
 use crate::gardener::{self, GardenerClass};
-use crate::label::{self, CLUSTER, KEY, Labels};
+use crate::label::{self, CLUSTER, KEY, Labels, MCM_CLUSTER};
 use crate::model::{Id, Server};
 use crate::names::Names;
 use crate::options::HcloudOptions;
@@ -105,6 +105,7 @@ pub struct HcloudProvider {
     options: Arc<HcloudOptions>,
     transport: Arc<dyn Transport>,
     traffic: Traffic,
+    rates: Rates,
     now: Now,
     spells_zone: bool,
 }
@@ -123,8 +124,14 @@ impl HcloudProvider {
     /// Uses any transport.
     #[expect(clippy::disallowed_methods, reason = "this is where the clock is injected from")]
     pub fn over(transport: Arc<dyn Transport>, options: HcloudOptions) -> Self {
-        let now = Arc::new(Timestamp::now);
-        Self { options: Arc::new(options), transport, traffic: Traffic::default(), now, spells_zone: false }
+        Self {
+            options: Arc::new(options),
+            transport,
+            traffic: Traffic::default(),
+            rates: Rates::default(),
+            now: Arc::new(Timestamp::now),
+            spells_zone: false,
+        }
     }
 
     /// Sets the clock that is compared with the cloud's clock.
@@ -140,9 +147,14 @@ impl HcloudProvider {
         Self { spells_zone: true, ..self }
     }
 
-    /// Number of calls and last rate limit, of all accounts that this provider opened.
+    /// Number of requests by method, path and status.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
+    }
+
+    /// The last rate limit of each account.
+    pub fn rates(&self) -> &Rates {
+        &self.rates
     }
 }
 
@@ -193,14 +205,13 @@ impl Provider for HcloudProvider {
                 format!("{name}: expected an API token without spaces in the entry {name} or {others}");
             Error::new(ErrorKind::Denied, text)
         })?;
+        let (transport, traffic) = (self.transport.clone(), self.traffic.clone());
         let client = Client {
-            transport: self.transport.clone(),
+            caller: Caller::new(transport, ATTEMPT_WITHIN, traffic, self.now.clone()),
             endpoint: self.options.endpoint.clone(),
             authorization,
             account: account.clone(),
-            traffic: self.traffic.clone(),
-            cloud_clock: CloudClock::default(),
-            now: self.now.clone(),
+            rates: self.rates.clone(),
         };
         Ok(Arc::new(Account {
             opened: Instant::now(),
@@ -293,11 +304,11 @@ impl Driver for Account {
     }
 
     fn promises(&self) -> Promises {
-        Promises { calls_outlive_process: self.client.transport.outlives_process(), ..PROMISES }
+        Promises { calls_outlive_process: self.client.caller.outlives_process(), ..PROMISES }
     }
 
     fn clock_skew(&self) -> Option<SignedDuration> {
-        self.client.cloud_clock.skew()
+        self.client.caller.skew()
     }
 
     fn misconfigured(&self) -> Option<String> {
@@ -305,7 +316,7 @@ impl Driver for Account {
     }
 
     fn budget(&self) -> Option<CallBudget> {
-        self.client.traffic.budget(&self.client.account)
+        self.client.rates.budget(&self.client.account)
     }
 }
 
@@ -549,6 +560,20 @@ impl Instances for Account {
             }
         };
         servers.into_iter().map(|server| reply::instance(view, server)).collect()
+    }
+
+    async fn list_marked(&self, provider_specs: &[Value]) -> Result<Vec<Instance>, Error> {
+        let clusters: BTreeSet<&str> = provider_specs.iter().filter_map(gardener::cluster_of).collect();
+        let mut marked = Vec::new();
+        for cluster in clusters.into_iter().filter(|cluster| label::check_value("cluster", cluster).is_ok()) {
+            let view = self.view().await?;
+            let servers = self.servers(request::by_label(MCM_CLUSTER, cluster)).await?;
+            for server in servers {
+                marked.push(reply::instance(view, server)?);
+            }
+        }
+        marked.retain(|one: &Instance| one.key.is_none() && reply::is_worker(&one.tags));
+        Ok(marked)
     }
 
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {

@@ -35,8 +35,8 @@ mod request;
 mod route;
 mod spec;
 
-pub use client::{CallLabels, RateState, Traffic};
+pub use client::{RateState, Rates};
 pub use driver::{GARDENER_NAME, HcloudProvider, PROMISES, validate};
-pub use machinist_driver_http::{Endpoint, EndpointError, Http, NoAnswer, Transport};
+pub use machinist_driver_http::{Endpoint, EndpointError, Http, NoAnswer, Traffic, Transport};
 pub use options::{AddressFamily, Algorithm, BalancerDefaults, HcloudOptions, OptionsError, TokenSource};
 pub use spec::ProviderSpec;

@@ -82,7 +82,7 @@ fn gardener_zone(labels: &Labels) -> Option<&str> {
 }
 
 /// Whether the labels are those of a worker of 23technologies' provider.
-fn is_worker(labels: &Labels) -> bool {
+pub(crate) fn is_worker(labels: &Labels) -> bool {
     let (name, value) = MCM_ROLE;
     labels.get(name).is_some_and(|role| role == value)
 }

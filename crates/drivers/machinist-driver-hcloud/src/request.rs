@@ -207,6 +207,7 @@ mod tests {
             provider_spec,
             user_data: UserData::new(*b"#cloud-config"),
             tags: BTreeMap::from([("purpose".to_owned(), "test".to_owned())]),
+            annotations: BTreeMap::new(),
             adopt_made_since: None,
             last_known_state: None,
         }

@@ -131,7 +131,7 @@ impl Account {
         let id = created.server.id;
         // The answer has no time of the creation. The server exists, so a failed read is no error.
         let shown = self.server(&id).await.ok().flatten();
-        let server = shown.unwrap_or_else(|| requested(id, creation, ids, self.client.cloud_time()));
+        let server = shown.unwrap_or_else(|| requested(id, creation, ids, self.client.caller.cloud_time()));
         self.memory.keep(&creation.key, &server);
         Ok(server)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
-use machinist_driver_http::Transport;
+use machinist_driver_http::{Caller, Now, Traffic, Transport};
 use machinist_instance::{
     AccountId, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
     InstanceSpec, KeyTag, Marks, Place, Power, Promises, ProviderId, RecordedId, Scope, Sighting,
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::client::call::{Call, Service};
 use crate::client::failure::Failure;
-use crate::client::{ATTEMPT_WITHIN, Client, Now, tls};
+use crate::client::{ATTEMPT_WITHIN, Client, tls};
 use crate::create::Memory;
 use crate::model::{NamedObject, Port, Server, ServerBody};
 use crate::options::OpenStackOptions;
@@ -78,6 +78,7 @@ pub struct OpenStackProvider {
     options: Arc<OpenStackOptions>,
     /// Connections of all accounts; absent if the Secret of each account decides.
     transport: Option<Arc<dyn Transport>>,
+    traffic: Traffic,
     now: Now,
 }
 
@@ -85,7 +86,12 @@ impl OpenStackProvider {
     /// Connects over TCP, as the Secret of an account says. Nothing is sent.
     #[expect(clippy::disallowed_methods, reason = "this is where the clock is injected from")]
     pub fn new(options: OpenStackOptions) -> Self {
-        Self { options: Arc::new(options), transport: None, now: Arc::new(Timestamp::now) }
+        Self {
+            options: Arc::new(options),
+            transport: None,
+            traffic: Traffic::default(),
+            now: Arc::new(Timestamp::now),
+        }
     }
 
     /// Uses one transport for all accounts. The certificates of the Secrets have no effect.
@@ -98,6 +104,11 @@ impl OpenStackProvider {
     #[must_use]
     pub fn with_clock(self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self { now: Arc::new(now), ..self }
+    }
+
+    /// Number of requests by method, path and status.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     /// The region of a place. The whole cloud means the region of the options.
@@ -158,7 +169,8 @@ impl Provider for OpenStackProvider {
             Some(transport) => transport.clone(),
             None => tls::transport(&login)?,
         };
-        let client = Client::new(transport, region.to_owned(), login, self.now.clone());
+        let caller = Caller::new(transport, ATTEMPT_WITHIN, self.traffic.clone(), self.now.clone());
+        let client = Client::new(caller, region.to_owned(), login);
         Ok(Arc::new(Account { client, flavors: Mutex::default(), memory: Memory::default() }))
     }
 }
@@ -194,11 +206,11 @@ impl Driver for Account {
     }
 
     fn promises(&self) -> Promises {
-        Promises { calls_outlive_process: self.client.transport.outlives_process(), ..PROMISES }
+        Promises { calls_outlive_process: self.client.caller.outlives_process(), ..PROMISES }
     }
 
     fn clock_skew(&self) -> Option<SignedDuration> {
-        self.client.cloud_clock.skew()
+        self.client.caller.skew()
     }
 }
 
@@ -442,6 +454,17 @@ impl Instances for Account {
             Scope::Visible => true,
         };
         all.filter(is_in_scope).map(|server| self.instance(server)).collect()
+    }
+
+    async fn list_marked(&self, provider_specs: &[Value]) -> Result<Vec<Instance>, Error> {
+        let classes: Vec<_> = provider_specs.iter().map(spec::tags_of).collect();
+        let mut servers = self.servers(&request::servers()).await?;
+        servers.retain(|server| {
+            let names = || server.metadata.keys().map(String::as_str);
+            let is_marked = classes.iter().any(|tags| tag::marks(names(), tags) == Marks::OfClass);
+            is_marked && !server.metadata.contains_key(tag::KEY)
+        });
+        servers.into_iter().map(|server| self.instance(server)).collect()
     }
 
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {

@@ -257,7 +257,7 @@ pub(crate) fn add_pairs(port: &Port, wanted: &[AddressPair]) -> Option<Call> {
     }
     let union: Vec<&AddressPair> = port.allowed_address_pairs.iter().chain(missing).collect();
     let body = json!({"port": {"allowed_address_pairs": union}});
-    let call = Call::put(Service::Network, format!("/ports/{}", port.id), body);
+    let call = Call::put(Service::Network, "/ports/-", body).of(&port.id);
     Some(call.if_revision(port.revision_number))
 }
 
@@ -280,16 +280,16 @@ pub(crate) fn servers() -> Call {
 }
 
 pub(crate) fn server(id: &str) -> Call {
-    Call::get(Service::Compute, format!("/servers/{id}"))
+    Call::get(Service::Compute, "/servers/-").of(id)
 }
 
 pub(crate) fn delete_server(id: &str) -> Call {
-    Call::delete(Service::Compute, format!("/servers/{id}"))
+    Call::delete(Service::Compute, "/servers/-").of(id)
 }
 
 /// Sets metadata of a server. Other metadata stays.
 pub(crate) fn set_server_metadata(id: &str, metadata: &Metadata) -> Call {
-    Call::post(Service::Compute, format!("/servers/{id}/metadata"), json!({"metadata": metadata}))
+    Call::post(Service::Compute, "/servers/-/metadata", json!({"metadata": metadata})).of(id)
 }
 
 pub(crate) fn ports(by: &str, value: &str) -> Call {
@@ -297,15 +297,15 @@ pub(crate) fn ports(by: &str, value: &str) -> Call {
 }
 
 pub(crate) fn delete_port(id: &str) -> Call {
-    Call::delete(Service::Network, format!("/ports/{id}"))
+    Call::delete(Service::Network, "/ports/-").of(id)
 }
 
 pub(crate) fn set_port_tags(id: &str, tags: &[String]) -> Call {
-    Call::put(Service::Network, format!("/ports/{id}/tags"), json!({"tags": tags}))
+    Call::put(Service::Network, "/ports/-/tags", json!({"tags": tags})).of(id)
 }
 
 pub(crate) fn set_port_description(id: &str, key: &InstanceKey) -> Call {
-    Call::put(Service::Network, format!("/ports/{id}"), json!({"port": {"description": description(key)}}))
+    Call::put(Service::Network, "/ports/-", json!({"port": {"description": description(key)}})).of(id)
 }
 
 pub(crate) fn volumes_named(name: &str) -> Call {
@@ -319,13 +319,13 @@ pub(crate) fn volumes_of_key(key: &InstanceKey) -> Call {
 }
 
 pub(crate) fn delete_volume(id: &str) -> Call {
-    Call::delete(Service::Volume, format!("/volumes/{id}"))
+    Call::delete(Service::Volume, "/volumes/-").of(id)
 }
 
 /// Stores a key at a volume. Other metadata stays.
 pub(crate) fn set_volume_key(id: &str, key: &InstanceKey) -> Call {
     let body = json!({"metadata": {KEY: key.as_str()}});
-    Call::post(Service::Volume, format!("/volumes/{id}/metadata"), body)
+    Call::post(Service::Volume, "/volumes/-/metadata", body).of(id)
 }
 
 /// Images of a name, through Nova: its answer needs no endpoint of Glance, and Gardener's provider
@@ -365,6 +365,7 @@ mod tests {
             provider_spec,
             user_data: UserData::new(user_data),
             tags: BTreeMap::from([("machinist.dev/namespace-uid".to_owned(), "n1".to_owned())]),
+            annotations: BTreeMap::new(),
             adopt_made_since: None,
             last_known_state: None,
         }

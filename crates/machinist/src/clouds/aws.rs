@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use machinist_driver::Provider;
 use machinist_driver_aws::{AwsOptions, AwsProvider, Http, PROMISES, validate};
 
-use super::{Cloud, CloudArgs, ForExplanations, ForMachines};
+use super::{Cloud, CloudArgs, ForMachines, Reader};
 use crate::wrong_flags::WrongFlags;
 
 /// The row of the registry.
@@ -17,19 +18,19 @@ pub(super) const CLOUD: Cloud = Cloud {
     own_flag: |_| None,
     for_machines,
     for_nodes: None,
-    parser: Some(|| for_explanations().provider),
-    for_explanations: || Box::pin(std::future::ready(for_explanations())),
+    reader: Reader::Alone(reader),
     up: None,
 };
 
 fn for_machines(_: &CloudArgs) -> anyhow::Result<ForMachines> {
     let options = AwsOptions::from_env(|name| std::env::var(name).ok());
     let options = options.map_err(|error| WrongFlags::new(error.to_string()))?;
-    Ok(ForMachines::ready(Arc::new(AwsProvider::new(options)?), PROMISES.call_bound))
+    let provider = AwsProvider::new(options)?;
+    let traffic = provider.traffic().clone();
+    Ok(ForMachines::ready(Arc::new(provider), PROMISES.call_bound, Some(traffic)))
 }
 
 /// Only the parsers are used; no request is sent.
-fn for_explanations() -> ForExplanations {
-    let provider = AwsProvider::over(Arc::new(Http::plain()), AwsOptions::default());
-    ForExplanations { provider: Arc::new(provider), silent: None }
+fn reader() -> Arc<dyn Provider> {
+    Arc::new(AwsProvider::over(Arc::new(Http::plain()), AwsOptions::default()))
 }

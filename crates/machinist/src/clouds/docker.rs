@@ -15,7 +15,7 @@ use machinist_driver_docker::{
 };
 use machinist_instance::{ErrorKind, Scope};
 
-use super::{Cloud, CloudArgs, ForExplanations, ForMachines, ForUp, UpCloud};
+use super::{Cloud, CloudArgs, ForExplanations, ForMachines, ForUp, Reader, UpCloud};
 use crate::wrong_flags::WrongFlags;
 
 /// The row of the registry.
@@ -28,8 +28,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     own_flag: |args| args.docker.first_set(),
     for_machines,
     for_nodes: None,
-    parser: None,
-    for_explanations: || Box::pin(for_explanations()),
+    reader: Reader::Asks(|| Box::pin(for_explanations())),
     up: Some(ForUp {
         which: UpCloud::Docker,
         about: "Containers of a Docker engine: a control plane with kubeadm, and workers that join it; \
@@ -107,6 +106,7 @@ fn for_machines(args: &CloudArgs) -> anyhow::Result<ForMachines> {
         provider: Box::pin(opened),
         waits_for: WAITS_FOR_ENGINE,
         call_bound: PROMISES.call_bound,
+        traffic: None,
     })
 }
 

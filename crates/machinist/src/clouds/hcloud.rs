@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use machinist_driver::Provider;
 use machinist_driver_hcloud::{
     GARDENER_NAME, HcloudOptions, HcloudProvider, Http, OptionsError, PROMISES, TokenSource, validate,
 };
 
-use super::{
-    Cloud, CloudArgs, ForExplanations, ForMachines, ForNodes, ForUp, NodeCloud, UpCloud, hcloud_traffic,
-};
+use super::{Cloud, CloudArgs, ForMachines, ForNodes, ForUp, NodeCloud, Reader, UpCloud, hcloud_traffic};
 use crate::args::value::go_bool;
 use crate::wiring::credential::TokenFrom;
 use crate::wrong_flags::WrongFlags;
@@ -33,8 +32,7 @@ pub(super) const CLOUD: Cloud = Cloud {
         annotation_prefix: "load-balancer.hetzner.cloud/",
         open: for_nodes,
     }),
-    parser: Some(|| for_explanations().provider),
-    for_explanations: || Box::pin(std::future::ready(for_explanations())),
+    reader: Reader::Alone(reader),
     up: Some(ForUp {
         which: UpCloud::Hcloud,
         about: "A stand-in for Hetzner Cloud; the cloud controller manager runs too",
@@ -51,7 +49,9 @@ const METRICS_ADDRESS: &str = ":8233";
 const TOKEN_FILE: &str = "HCLOUD_TOKEN_FILE";
 
 fn for_machines(_: &CloudArgs) -> anyhow::Result<ForMachines> {
-    Ok(ForMachines::ready(Arc::new(provider(options()?)?.with_machine_ids()), PROMISES.call_bound))
+    let provider = provider(options()?)?.with_machine_ids();
+    let traffic = provider.traffic().clone();
+    Ok(ForMachines::ready(Arc::new(provider), PROMISES.call_bound, Some(traffic)))
 }
 
 fn for_nodes() -> anyhow::Result<ForNodes> {
@@ -59,22 +59,21 @@ fn for_nodes() -> anyhow::Result<ForNodes> {
     let (options, token) = options_and_token()?;
     let (has_routes, has_balancers) = (options.has_routes(), options.balancers_enabled);
     let provider = Arc::new(provider(options)?);
-    let calls = provider.traffic().clone();
+    let (calls, rates) = (provider.traffic().clone(), provider.rates().clone());
     Ok(ForNodes {
         provider,
         token,
         has_routes,
         has_balancers,
         metrics,
-        measure: Box::new(move |metrics| hcloud_traffic::measure(metrics, &calls)),
+        measure: Box::new(move |metrics| hcloud_traffic::measure(metrics, &calls, rates)),
         call_bound: MAX_CALL,
     })
 }
 
 /// Only the parsers are used; no request is sent.
-fn for_explanations() -> ForExplanations {
-    let provider = HcloudProvider::over(Arc::new(Http::plain()), HcloudOptions::default());
-    ForExplanations { provider: Arc::new(provider), silent: None }
+fn reader() -> Arc<dyn Provider> {
+    Arc::new(HcloudProvider::over(Arc::new(Http::plain()), HcloudOptions::default()))
 }
 
 /// Reads the settings without a token, which a machine controller gets from Secrets.

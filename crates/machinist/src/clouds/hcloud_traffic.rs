@@ -1,6 +1,6 @@
 //! Metrics of the calls to Hetzner Cloud, with the names of hcloud-cloud-controller-manager.
 
-use machinist_driver_hcloud::Traffic;
+use machinist_driver_hcloud::{Rates, Traffic};
 use machinist_serve::{Counter, Gauge, Histogram, Metrics, REQUEST_SECONDS};
 
 const REQUESTS: Counter = Counter::new(
@@ -20,12 +20,12 @@ const BUDGET: Gauge =
     Gauge::new("machinist_ccm_api_budget_remaining", "Calls that the last answer of the cloud left.");
 
 /// Adds the calls of a provider to the metrics of the process.
-pub(super) fn measure(metrics: &Metrics, calls: &Traffic) {
+pub(super) fn measure(metrics: &Metrics, calls: &Traffic, rates: Rates) {
     let measured = metrics.clone();
     calls.observe(move |call, took| {
         let code = call.code.map_or_else(|| "error".to_owned(), |code| code.to_string());
-        let method = call.method.to_lowercase();
-        let labels = [("api_endpoint", call.endpoint), ("code", code.as_str()), ("method", &method)];
+        let method = call.method.as_str().to_lowercase();
+        let labels = [("api_endpoint", call.endpoint.as_ref()), ("code", code.as_str()), ("method", &method)];
         measured.count(&REQUESTS, &labels);
         let labels = [("method", method.as_str())];
         measured.observe(&REQUEST_DURATION, &labels, took);
@@ -33,7 +33,7 @@ pub(super) fn measure(metrics: &Metrics, calls: &Traffic) {
     let calls = calls.clone();
     metrics.add_source(move |metrics| {
         metrics.set_number(&IN_FLIGHT, &[], calls.in_flight());
-        if let Some(budget) = calls.last_budget() {
+        if let Some(budget) = rates.last_budget() {
             metrics.set(&BUDGET, &[], f64::from(budget.remaining));
         }
     });

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use machinist_driver::Provider;
 use machinist_driver_openstack::{OpenStackOptions, OpenStackProvider, PROMISES, validate};
 
-use super::{Cloud, CloudArgs, ForExplanations, ForMachines};
+use super::{Cloud, CloudArgs, ForMachines, Reader};
 
 /// The row of the registry.
 pub(super) const CLOUD: Cloud = Cloud {
@@ -17,18 +18,18 @@ pub(super) const CLOUD: Cloud = Cloud {
     own_flag: |_| None,
     for_machines,
     for_nodes: None,
-    parser: Some(|| for_explanations().provider),
-    for_explanations: || Box::pin(std::future::ready(for_explanations())),
+    reader: Reader::Alone(reader),
     up: None,
 };
 
 fn for_machines(_: &CloudArgs) -> anyhow::Result<ForMachines> {
     let options = OpenStackOptions::from_env(|name| std::env::var(name).ok());
-    Ok(ForMachines::ready(Arc::new(OpenStackProvider::new(options)), PROMISES.call_bound))
+    let provider = OpenStackProvider::new(options);
+    let traffic = provider.traffic().clone();
+    Ok(ForMachines::ready(Arc::new(provider), PROMISES.call_bound, Some(traffic)))
 }
 
 /// Only the parsers are used; no request is sent.
-fn for_explanations() -> ForExplanations {
-    let provider = OpenStackProvider::new(OpenStackOptions::default());
-    ForExplanations { provider: Arc::new(provider), silent: None }
+fn reader() -> Arc<dyn Provider> {
+    Arc::new(OpenStackProvider::new(OpenStackOptions::default()))
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use machinist_cloud_sim::{Clock, Cloud as SimulatedCloud, Settings};
+use machinist_driver::Provider;
 use machinist_driver_sim::{Endpoint, PROMISES, ProviderSpec, SimProvider};
 
-use super::{Cloud, CloudArgs, ForExplanations, ForMachines, ForUp, HEADING, UpCloud};
+use super::{Cloud, CloudArgs, ForMachines, ForUp, HEADING, Reader, UpCloud};
 use crate::wrong_flags::WrongFlags;
 
 /// The row of the registry.
@@ -19,8 +20,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     own_flag: |args| args.sim.sim_endpoint.as_ref().map(|_| "--sim-endpoint"),
     for_machines,
     for_nodes: None,
-    parser: Some(|| for_explanations().provider),
-    for_explanations: || Box::pin(std::future::ready(for_explanations())),
+    reader: Reader::Alone(reader),
     up: Some(ForUp {
         which: UpCloud::Sim,
         about: "The simulated cloud of this program",
@@ -47,10 +47,10 @@ fn for_machines(args: &CloudArgs) -> anyhow::Result<ForMachines> {
     let Some(endpoint) = args.sim.sim_endpoint.clone() else {
         return Err(WrongFlags::new("--sim-endpoint: expected the URL of the simulated cloud").into());
     };
-    Ok(ForMachines::ready(Arc::new(SimProvider::at(endpoint)), PROMISES.call_bound))
+    Ok(ForMachines::ready(Arc::new(SimProvider::at(endpoint)), PROMISES.call_bound, None))
 }
 
-fn for_explanations() -> ForExplanations {
+fn reader() -> Arc<dyn Provider> {
     let cloud = SimulatedCloud::in_memory(Settings::default(), Clock::wall());
-    ForExplanations { provider: Arc::new(SimProvider::in_process(cloud)), silent: None }
+    Arc::new(SimProvider::in_process(cloud))
 }

@@ -12,13 +12,14 @@ use machinist_controllers::mcm::{
     MachineController, MachineOptions, ServerLimits, announce_machine_controller,
 };
 use machinist_driver::{Provider, Providers};
+use machinist_driver_http::Traffic;
 use machinist_plan::mcm::machine::{Defaults, TargetCluster};
 use machinist_plan::mcm::orphan;
 
 use crate::args::{
     ClusterFlag, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, config_of_machine_controller,
 };
-use crate::clouds::{CLOUDS, CloudArgs, STARTING};
+use crate::clouds::{CLOUDS, CloudArgs, STARTING, traffic};
 use crate::wiring::{LeaseName, Prerequisite, Process, SecureOptions, Shows, of_port};
 use crate::wrong_flags::WrongFlags;
 
@@ -58,7 +59,7 @@ async fn run_served(
         bail!(WrongFlags::new("--dead-node-timeout: expected at least 1m"));
     }
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
-    let Served { providers, waits_for, call_bound } = served()?;
+    let Served { providers, waits_for, call_bound, requests } = served()?;
     let providers = Prerequisite { waits_for, found: providers };
     let secure = args.secure.is_given().then(|| SecureOptions::of(&args.secure, args.server.address));
     let process = Process {
@@ -85,6 +86,7 @@ async fn run_served(
     process
         .run_after(providers, |providers, clients, common, leadership| {
             tracing::info!(providers = providers.names(), "Serving the classes of these providers");
+            requests.iter().for_each(|(cloud, sent)| traffic::measure(&common.metrics, cloud, sent));
             let mut options = MachineOptions::new(providers, cluster);
             let orphan_period = args.safety.machine_safety_orphan_vms_period;
             let defaults = defaults(&args.machines);
@@ -112,6 +114,8 @@ struct Served {
     waits_for: &'static str,
     /// How long after its start a call may take effect.
     call_bound: Duration,
+    /// The names of the clouds whose requests are counted, and the counters.
+    requests: Vec<(&'static str, Traffic)>,
 }
 
 /// Returns what the controller needs of its clouds.
@@ -129,9 +133,12 @@ fn served(args: &CloudArgs) -> anyhow::Result<Served> {
     let call_bound = needs.iter().map(|needed| needed.call_bound).max().unwrap_or_default();
     let slow = needs.iter().find(|needed| needed.waits_for != STARTING);
     let waits_for = slow.map_or(STARTING, |needed| needed.waits_for);
+    let counted = clouds.iter().zip(&needs);
+    let requests =
+        counted.filter_map(|(cloud, needed)| Some((cloud.name, needed.traffic.clone()?))).collect();
     let providers = try_join_all(needs.into_iter().map(|needed| needed.provider));
     let providers = Box::pin(async move { Ok(Providers::new(providers.await?)) });
-    Ok(Served { providers, waits_for, call_bound })
+    Ok(Served { providers, waits_for, call_bound, requests })
 }
 
 /// Returns what the controller needs of a provider that is not in the registry.
@@ -148,7 +155,7 @@ fn only(args: &CloudArgs, provider: Arc<dyn Provider>, call_bound: Duration) -> 
         )));
     }
     let providers = Box::pin(std::future::ready(Ok(Providers::new(vec![provider]))));
-    Ok(Served { providers, waits_for: STARTING, call_bound })
+    Ok(Served { providers, waits_for: STARTING, call_bound, requests: Vec::new() })
 }
 
 /// Converts the flags to the defaults for Machines.

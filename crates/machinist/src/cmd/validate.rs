@@ -182,8 +182,7 @@ impl Report {
         if let Err(error) = (cloud.check)(&class.provider_spec) {
             self.add(Gravity::Error, written, error.message);
         }
-        let Some(parser) = cloud.parser else { return };
-        let driver = parser();
+        let Some(driver) = cloud.parser() else { return };
         for field in driver.fields_without_effect(&class.provider_spec) {
             self.add(Gravity::Warning, written, format!("{field}: has no effect"));
         }

@@ -21,6 +21,7 @@ use machinist_kube::recorder::EventType;
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::orphan::{Action, Candidate, LIMIT_PERIOD, Settings, Snapshot};
 use machinist_runtime::{Ask, Kind, Lane, Observed, Opened, Remember, Stop};
+use serde_json::Value;
 
 use self::sighting::{may_be_recorded, same_instance, take_list};
 use super::contract::{Mcm, Runtime, World};
@@ -190,7 +191,7 @@ fn note_read(runtime: &Runtime, seen: &Observation, read: Result<(), Stop>) -> R
     read
 }
 
-/// Lists the instances of this installation.
+/// Lists the instances of this installation, and those that Go made for its classes.
 fn list(runtime: &Arc<Runtime>, seen: &Observation) -> Result<(), Stop> {
     let account = seen.opened.account.id().clone();
     let provider = seen.opened.provider.clone();
@@ -200,6 +201,7 @@ fn list(runtime: &Arc<Runtime>, seen: &Observation) -> Result<(), Stop> {
         Box::new(move |seen, answered| take_list(seen, &account, &*provider, answered))
     };
     let driver = seen.opened.driver.clone();
+    let provider_specs = provider_specs(runtime, &account);
     let ask = Ask {
         subject: list_subject(&account),
         key: Key::Orphans(seen.class.clone()),
@@ -210,7 +212,24 @@ fn list(runtime: &Arc<Runtime>, seen: &Observation) -> Result<(), Stop> {
         still_wanted: Box::new(|_| true),
         remember,
     };
-    runtime.ask_in(Lane::Idle, ask, async move { driver.instances().list(&scope).await })
+    runtime.ask_in(Lane::Idle, ask, async move {
+        let mut found = driver.instances().list(&scope).await?;
+        let marked = driver.instances().list_marked(&provider_specs).await?;
+        let known: BTreeSet<_> = found.iter().map(|instance| instance.id.clone()).collect();
+        found.extend(marked.into_iter().filter(|instance| !known.contains(&instance.id)));
+        Ok(found)
+    })
+}
+
+/// The specs of all classes of an account.
+fn provider_specs(runtime: &Runtime, account: &AccountId) -> Vec<Value> {
+    let world = runtime.lock();
+    let is_of_account = |class: &&ObjectKey| {
+        open(runtime, &world, class).is_some_and(|opened| opened.account.id() == account)
+    };
+    let classes = world.seen.classes.keys().filter(is_of_account);
+    let classes = classes.filter_map(|class| world.seen.classes.get(class));
+    classes.map(|class| (*class.facts.provider_spec).clone()).collect()
 }
 
 /// Deletes an orphan, with a permit.

@@ -1,8 +1,13 @@
 //! Tests of instances that lose their Machine.
 
+use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinist_core::orphan::NAMESPACE_TAG;
+use machinist_driver::Instances;
+use machinist_instance::{
+    Instance, InstanceKey, InstanceRef, InstanceSpec, Place, Promises, RecordedId, Scope, Sighting,
+};
 use machinist_plan::mcm::orphan::Settings;
 
 use super::*;
@@ -92,6 +97,89 @@ async fn a_controller_that_only_reports_deletes_nothing() {
     let [event] = events.as_slice() else { panic!("one Event: {events:#?}") };
     assert_eq!(event.involved_object.name.as_ref(), Some(&lost));
     assert!(event.message.as_deref().is_some_and(|text| text.contains("only reports orphans")));
+}
+
+/// A cloud in which another program marks its instances.
+struct Marked(SimProvider);
+
+impl Provider for Marked {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
+        self.0.validate(provider_spec)
+    }
+    fn parse_id(&self, text: &str) -> RecordedId {
+        self.0.parse_id(text)
+    }
+    fn account(&self, credential: &Credential, place: &Place) -> AccountId {
+        self.0.account(credential, place)
+    }
+    fn open(
+        &self,
+        account: &AccountId,
+        credential: &Credential,
+        place: &Place,
+    ) -> Result<Arc<dyn Driver>, Error> {
+        Ok(Arc::new(MarkedAccount(self.0.open(account, credential, place)?)))
+    }
+}
+
+struct MarkedAccount(Arc<dyn Driver>);
+
+impl Driver for MarkedAccount {
+    fn instances(&self) -> &dyn Instances {
+        self
+    }
+    fn promises(&self) -> Promises {
+        self.0.promises()
+    }
+}
+
+#[async_trait]
+impl Instances for MarkedAccount {
+    async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
+        self.0.instances().ensure(spec).await
+    }
+    async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
+        self.0.instances().find(which).await
+    }
+    async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {
+        self.0.instances().list(scope).await
+    }
+    async fn list_marked(&self, provider_specs: &[Value]) -> Result<Vec<Instance>, Error> {
+        assert_eq!(provider_specs.len(), 1, "the class of the account");
+        let mut all = self.0.instances().list(&Scope::Visible).await?;
+        all.retain(|instance| instance.key.is_none());
+        Ok(all)
+    }
+    #[expect(clippy::disallowed_methods, reason = "passes a permitted call on")]
+    async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
+        self.0.instances().delete(which, owner).await
+    }
+}
+
+/// Go has left two instances. A Machine records one of them.
+#[tokio::test(start_paused = true)]
+async fn t_5_an_instance_of_go_without_a_machine_is_reported() {
+    let world = World::new().await;
+    let recorded = world.leave_instance("recorded", None, -3600);
+    let lost = world.leave_instance("lost", None, -3600);
+    world.apply(0).await;
+    world.leave_machine("recorded", recorded.id.as_str()).await;
+    let provider = Arc::new(Marked(SimProvider::in_process(world.cloud.clone())));
+    let _processes = world.start_with(|options| {
+        options.providers = provider.into();
+        options.orphans = Some(Settings::default());
+    });
+    tokio::time::sleep(MINUTE * 5).await;
+    assert!(world.events("OrphanedInstance").await.is_empty(), "one list is not enough");
+    tokio::time::sleep(MINUTE * 60).await;
+    let events = world.events("OrphanedInstance").await;
+    let [event] = events.as_slice() else { panic!("one Event: {events:#?}") };
+    let message = event.message.as_deref().unwrap_or_default();
+    assert!(message.contains(lost.id.as_str()) && message.contains("another program"), "{message}");
+    assert!(world.has_instance("lost") && world.has_instance("recorded"));
 }
 
 /// Each process of a namespace without orphans makes one list per account and 15 minutes.

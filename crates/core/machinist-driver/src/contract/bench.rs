@@ -107,6 +107,7 @@ impl<'a> Bench<'a> {
             provider_spec: self.subject.provider_spec(),
             user_data: UserData::new(format!("#!/bin/sh\n# {CANARY}\n")),
             tags: BTreeMap::from([("purpose".to_owned(), "contract".to_owned())]),
+            annotations: BTreeMap::new(),
             adopt_made_since: None,
             last_known_state: None,
         }

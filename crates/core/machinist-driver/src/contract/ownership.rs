@@ -1,6 +1,6 @@
 //! Rules for ownership: the key, the cluster and the account of an instance.
 
-use machinist_instance::{ErrorKind, InstanceRef, InstanceSpec, KeyTag, Place, Scope, Sighting};
+use machinist_instance::{ErrorKind, InstanceRef, InstanceSpec, KeyTag, Marks, Place, Scope, Sighting};
 
 use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
 use super::{Ending, Played, cases};
@@ -12,6 +12,7 @@ cases![
     rekey_refuses_the_instance_of_a_third_key,
     account_names_are_stable_and_unique,
     another_account_cannot_see_the_instance,
+    only_instances_of_other_programs_count_as_marked,
 ];
 
 async fn reads_return_the_cluster_of_an_instance(bench: &Bench<'_>) -> Played {
@@ -140,4 +141,24 @@ async fn listed(bench: &Bench<'_>, scope: &Scope) -> Played<Vec<machinist_instan
 fn another(bench: &Bench<'_>) -> Played<machinist_instance::Credential> {
     let missing = || Ending::Skip("the subject has no second account".to_owned());
     bench.subject.another_account().ok_or_else(missing)
+}
+
+/// What is listed by its marks is reported as an orphan, unless a Machine records it.
+async fn only_instances_of_other_programs_count_as_marked(bench: &Bench<'_>) -> Played {
+    let ours = bench.spec("ours");
+    let made = bench.complete(&ours).await?;
+    bench.wait_until_visible().await;
+    let classes = [ours.provider_spec.clone()];
+    let listed = bench.quiet(bench.driver.instances().list_marked(&classes).await, "list_marked")?;
+    check(listed.iter().all(|one| one.id != made.id), || {
+        format!("list_marked: expected no instance with a key, got {}", made.id)
+    })?;
+    for one in &listed {
+        let marks = bench.subject.provider().marks_of(one, &ours.provider_spec);
+        check(one.key.is_none() && marks == Marks::OfClass, || {
+            format!("list_marked: expected the marks of the class and no key, got {one:?}")
+        })?;
+    }
+    let without_classes = bench.quiet(bench.driver.instances().list_marked(&[]).await, "list_marked")?;
+    check(without_classes.is_empty(), || "list_marked without classes: expected nothing".to_owned())
 }

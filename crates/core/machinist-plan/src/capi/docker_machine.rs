@@ -475,6 +475,7 @@ impl Work<'_> {
             provider_spec: self.provider_spec(&image),
             user_data: UserData::default(),
             tags: [("machinist.dev/namespace".to_owned(), self.s.machine.object.namespace.clone())].into(),
+            annotations: [].into(),
             adopt_made_since: None,
             last_known_state: None,
         };

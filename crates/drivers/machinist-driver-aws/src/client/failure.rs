@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use machinist_driver_http::{Nature, NoAnswer};
+use machinist_driver_http::{Nature, excerpt};
 use machinist_instance::{Error, ErrorKind};
 
 use crate::model::ErrorDocument;
@@ -139,10 +139,6 @@ fn kind(code: &str, nature: Nature, status: StatusCode, retry_after: Option<Dura
     }
 }
 
-pub(crate) fn no_answer(nature: Nature, lost: &NoAnswer) -> Failure {
-    Failure::new(nature.without_answer(lost), lost.to_string())
-}
-
 /// The answer has a success status, but not the expected content.
 pub(crate) fn unreadable(nature: Nature, action: &str) -> Failure {
     let text = format!("cannot parse the answer of the cloud to {action}: expected XML of the Query API");
@@ -166,38 +162,16 @@ pub(crate) fn refused(nature: Nature, refusal: &Refusal<'_>) -> Failure {
         let number = status.as_u16();
         let text =
             format!("{action}: status {number} without an XML error; check the endpoint and any proxy");
-        return Failure::new(kind_of_status(nature, *status, *retry_after), text);
+        return Failure::new(nature.with_status(*status, *retry_after), text);
     };
     let kind = kind(&error.code, nature, *status, *retry_after);
     let text = if QUOTING.contains(&error.code.as_str()) {
         "check the secret key and the clock"
     } else {
-        cut(&error.message)
+        excerpt(&error.message)
     };
     let message = format!("{action}: {}: {text}", error.code);
     Failure { code: Some(error.code), ..Failure::new(kind, message) }
-}
-
-/// The kind of an answer that may come from a proxy.
-fn kind_of_status(nature: Nature, status: StatusCode, retry_after: Option<Duration>) -> ErrorKind {
-    match status.as_u16() {
-        401 | 403 => ErrorKind::Denied,
-        429 => ErrorKind::Throttled { retry_after },
-        500..=599 => nature.unknown_effect(),
-        _ => ErrorKind::Unavailable,
-    }
-}
-
-/// The longest part of a message that an error repeats. The text of `UnauthorizedOperation` ends
-/// with an encoded explanation of more than a thousand letters.
-const MAX_TEXT_BYTES: usize = 300;
-
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(MAX_TEXT_BYTES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 #[cfg(test)]

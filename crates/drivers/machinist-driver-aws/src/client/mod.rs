@@ -15,11 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, DATE, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
-use jiff::{SignedDuration, Timestamp};
-use machinist_driver::CloudClock;
-use machinist_driver_http::{Nature, NoAnswer, Transport};
+use machinist_driver_http::{About, Caller, Nature, header};
 use machinist_instance::ErrorKind;
 use serde::de::DeserializeOwned;
 
@@ -27,7 +25,7 @@ use crate::model::{self, Ec2Instance, InstancesPage};
 use crate::options::AwsOptions;
 use crate::secret::{Keys, Login};
 use call::Call;
-use failure::{Failure, Refusal, no_answer, refused, unreadable};
+use failure::{Failure, Refusal, refused, unreadable};
 use sign::Signed;
 
 /// Time limit of one attempt. EC2 may take several seconds to create an instance.
@@ -39,35 +37,20 @@ const MAX_PAGES: usize = 100;
 /// Number of instances of a page, the largest that EC2 accepts.
 const PER_PAGE: &str = "1000";
 
-/// The longest wait that an answer may ask for.
-const MAX_WAIT: Duration = Duration::from_secs(3600);
-
 const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
-
-/// Reads the wall clock.
-pub(crate) type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The API of one account in one region.
 pub(crate) struct Client {
-    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) caller: Caller,
     pub(crate) options: Arc<AwsOptions>,
     pub(crate) region: String,
     login: Login,
     remembered: sts::Remembered,
-    pub(crate) cloud_clock: CloudClock,
-    now: Now,
 }
 
 impl Client {
-    pub(crate) fn new(
-        transport: Arc<dyn Transport>,
-        options: Arc<AwsOptions>,
-        region: String,
-        login: Login,
-        now: Now,
-    ) -> Self {
-        let cloud_clock = CloudClock::default();
-        Self { transport, options, region, login, remembered: sts::Remembered::default(), cloud_clock, now }
+    pub(crate) fn new(caller: Caller, options: Arc<AwsOptions>, region: String, login: Login) -> Self {
+        Self { caller, options, region, login, remembered: sts::Remembered::default() }
     }
 
     /// Makes one attempt, and parses the answer. An identity of a workload may need another request
@@ -116,32 +99,11 @@ impl Client {
         }
     }
 
-    /// The present time of the cloud, as far as it is known.
-    fn cloud_time(&self) -> Timestamp {
-        let skew = self.cloud_clock.skew().unwrap_or(SignedDuration::ZERO);
-        let now = (self.now)();
-        now.checked_add(skew).unwrap_or(now)
-    }
-
     /// Sends a request, which is signed if there are keys.
     async fn send<T: DeserializeOwned>(&self, call: &Call, keys: Option<&Keys>) -> Result<T, Failure> {
         let request = self.request(call, keys)?;
-        if call.nature == Nature::Changes {
-            machinist_driver::may_change()?;
-        }
-        let sent = (self.now)();
-        let answer = tokio::time::timeout(ATTEMPT_WITHIN, self.transport.send(request)).await;
-        let answer = answer.unwrap_or_else(|_| {
-            Err(NoAnswer::Lost(format!("no answer within {} s", ATTEMPT_WITHIN.as_secs())))
-        });
-        let answer = answer.map_err(|lost| {
-            tracing::info!(call = call.action, error = %lost, "The cloud did not answer a request");
-            no_answer(call.nature, &lost)
-        })?;
-        if let Some(date) = text(answer.headers(), DATE.as_str()) {
-            self.cloud_clock.observe(date, sent, (self.now)());
-        }
-        read(call, &answer)
+        let about = About { nature: call.nature, action: call.action, endpoint: call.action.into() };
+        read(call, &self.caller.send(request, about).await?)
     }
 
     fn request(&self, call: &Call, keys: Option<&Keys>) -> Result<Request<Bytes>, Failure> {
@@ -157,7 +119,7 @@ impl Client {
                     host: uri.authority().map(|authority| authority.as_str()).unwrap_or_default(),
                     path: uri.path(),
                     body: body.as_bytes(),
-                    at: self.cloud_time(),
+                    at: self.caller.cloud_time(),
                 };
                 signed.headers(keys).ok_or_else(|| cannot("the access key has letters that are not ASCII"))?
             }
@@ -176,11 +138,10 @@ fn read<T: DeserializeOwned>(call: &Call, answer: &Response<Bytes>) -> Result<T,
     if status.is_success() {
         return model::parse(body).ok_or_else(|| unreadable(call.nature, call.action));
     }
-    let retry_after = text(answer.headers(), RETRY_AFTER.as_str()).and_then(|wait| wait.trim().parse().ok());
-    let retry_after = retry_after.map(|seconds| Duration::from_secs(seconds).min(MAX_WAIT));
+    let retry_after = header::retry_after(answer.headers());
     let failure = refused(call.nature, &Refusal { action: call.action, status, body, retry_after });
     // The support of AWS finds the request by this id.
-    let request = text(answer.headers(), "x-amzn-requestid");
+    let request = header::text(answer.headers(), "x-amzn-requestid");
     let (call, status, error) = (call.action, status.as_u16(), &failure.error);
     if failure.is_absence() {
         tracing::debug!(call, status, request, %error, "The cloud rejected a request");
@@ -192,8 +153,4 @@ fn read<T: DeserializeOwned>(call: &Call, answer: &Response<Bytes>) -> Result<T,
 
 fn all_of(reservations: Vec<model::Reservation>) -> impl Iterator<Item = Ec2Instance> {
     reservations.into_iter().flat_map(|reservation| reservation.instances_set.item)
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
 }

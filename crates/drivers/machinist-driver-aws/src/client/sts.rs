@@ -33,8 +33,9 @@ impl Remembered {
     /// Returns keys that are valid now. May send a request.
     pub(super) async fn keys(&self, client: &Client, workload: &Workload) -> Result<Keys, Failure> {
         let mut known = self.0.lock().await;
-        let is_valid =
-            |expiry: Timestamp| client.cloud_time() < expiry.saturating_sub(RENEWED_BEFORE).unwrap_or(expiry);
+        let is_valid = |expiry: Timestamp| {
+            client.caller.cloud_time() < expiry.saturating_sub(RENEWED_BEFORE).unwrap_or(expiry)
+        };
         if let Some((keys, expiry)) = known.as_ref()
             && is_valid(*expiry)
         {

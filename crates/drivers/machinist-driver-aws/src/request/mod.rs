@@ -35,10 +35,14 @@ impl Creation {
     /// # Errors
     /// `InvalidSpec` names the field.
     pub(crate) fn of(spec: &InstanceSpec, region: &str) -> Result<Self, Error> {
-        let class = ProviderSpec::parse(&spec.provider_spec)?;
+        let mut class = ProviderSpec::parse(&spec.provider_spec)?;
         if class.region != region {
             let text = format!("providerSpec.region: expected {region}, got {}", class.region);
             return Err(Error::new(ErrorKind::InvalidSpec, text));
+        }
+        let of_machine = Placement::of_machine(&spec.annotations)?;
+        if class.placement == Placement::default() {
+            class.placement = of_machine;
         }
         let tags = tags(spec, &class.tags)?;
         Ok(Self { token: spec.key.as_str().to_owned(), user_data: user_data(spec)?, class, tags })
@@ -230,7 +234,12 @@ fn filtered(filters: &[(&str, &[&str])]) -> Call {
 }
 
 fn existing(name: &str, value: &str) -> Call {
-    // A filter takes * and ? as wildcards, and \ makes the next letter a plain one.
+    filtered(&[(name, &[plain(value).as_str()]), ("instance-state-name", &EXISTING)])
+}
+
+/// A value of a filter. A filter takes * and ? as wildcards, and \ makes the next letter a plain
+/// one.
+fn plain(value: &str) -> String {
     let mut plain = String::new();
     for letter in value.chars() {
         if matches!(letter, '*' | '?' | '\\') {
@@ -238,7 +247,7 @@ fn existing(name: &str, value: &str) -> Call {
         }
         plain.push(letter);
     }
-    filtered(&[(name, &[plain.as_str()]), ("instance-state-name", &EXISTING)])
+    plain
 }
 
 /// Reads one instance, in every state.
@@ -248,6 +257,15 @@ pub(crate) fn by_id(instance: &str) -> Call {
 
 pub(crate) fn by_tag(tag: &str, value: &str) -> Call {
     existing(&format!("tag:{tag}"), value)
+}
+
+/// Finds the instances that have all of these tags, with any value.
+pub(crate) fn by_marks(keys: &[String]) -> Call {
+    let keys: Vec<String> = keys.iter().map(|key| plain(key)).collect();
+    let keys: Vec<[&str; 1]> = keys.iter().map(|key| [key.as_str()]).collect();
+    let mut filters: Vec<(&str, &[&str])> = keys.iter().map(|key| ("tag-key", key.as_slice())).collect();
+    filters.push(("instance-state-name", &EXISTING));
+    filtered(&filters)
 }
 
 /// Finds instances by the name that the cloud gave them, which is the name of the Node.

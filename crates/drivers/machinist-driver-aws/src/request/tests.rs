@@ -12,6 +12,7 @@ fn spec(provider_spec: Value) -> InstanceSpec {
         provider_spec,
         user_data: UserData::new(*b"#!/bin/bash"),
         tags: Tags::new(),
+        annotations: [].into(),
         adopt_made_since: None,
         last_known_state: None,
     }
@@ -218,6 +219,35 @@ fn other_choices_have_their_own_parameters() {
     for (pointer, value, name, expected) in cases {
         let sent = without_tags(parameters(with(pointer, value)));
         assert_eq!(sent.get(name).map(String::as_str), Some(expected), "{name}");
+    }
+}
+
+/// Some Machines of a class run on hosts of their own.
+#[test]
+fn t_6_a_machine_may_have_its_own_placement() {
+    const ANNOTATION: &str = "machine.sapcloud.io/awsPlacement";
+    let of = |class: Value, placement: &str| InstanceSpec {
+        annotations: map(&[(ANNOTATION, placement)]),
+        ..spec(class)
+    };
+    let host = |spec: &InstanceSpec| {
+        let call = Creation::of(spec, "eu-west-1").expect("valid").call("/dev/xvda", false);
+        let mut hosts = call.parameters().iter().filter(|(name, _)| name == "Placement.HostId");
+        hosts.next().map(|(_, host)| host.clone())
+    };
+    let of_machine = r#"{"Tenancy": "host", "HostId": "h-1"}"#;
+    assert_eq!(host(&of(class(), of_machine)).as_deref(), Some("h-1"));
+    let of_class = with("/placement", json!({"tenancy": "host", "hostId": "h-2"}));
+    assert_eq!(host(&of(of_class, of_machine)).as_deref(), Some("h-2"), "the class wins");
+    assert_eq!(host(&of(class(), "")), None);
+    for (placement, expected) in [
+        ("h-1", "awsPlacement]: expected a placement of EC2 as JSON, got \"h-1\""),
+        ("[]", "awsPlacement]: expected an object, got a list"),
+        (r#"{"tenancy": "none"}"#, "awsPlacement].tenancy: expected default, dedicated or host"),
+    ] {
+        let Err(error) = Creation::of(&of(class(), placement), "eu-west-1") else { panic!("{placement}") };
+        assert_eq!(error.kind, ErrorKind::InvalidSpec);
+        assert!(error.message.contains(expected), "{error}");
     }
 }
 

@@ -285,6 +285,25 @@ fn market(fields: &Fields<'_>) -> Result<Option<Market>, Error> {
     Ok(price.map(|price| Market::Spot { max_price: Some(price).filter(|price| !price.is_empty()) }))
 }
 
+/// The annotation of a node template with the placement of one Machine, as JSON.
+const PLACEMENT: &str = "machine.sapcloud.io/awsPlacement";
+
+impl Placement {
+    /// Reads the placement of a Machine, which counts if its class has none.
+    ///
+    /// # Errors
+    /// `InvalidSpec`, with the annotation or its field, the expected and the found value.
+    pub(crate) fn of_machine(annotations: &BTreeMap<String, String>) -> Result<Self, Error> {
+        let path = format!("nodeTemplate.metadata.annotations[{PLACEMENT}]");
+        let Some(text) = annotations.get(PLACEMENT).filter(|text| !text.is_empty()) else {
+            return Ok(Self::default());
+        };
+        let expected = || fields::invalid(&path, "a placement of EC2 as JSON", &Value::from(text.as_str()));
+        let value: Value = serde_json::from_str(text).map_err(|_| expected())?;
+        placement(&Fields::of(path.clone(), &value)?)
+    }
+}
+
 fn placement(fields: &Fields<'_>) -> Result<Placement, Error> {
     let placement = Placement {
         group_id: fields.set_text("groupId")?,

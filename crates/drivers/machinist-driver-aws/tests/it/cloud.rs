@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use machinist_driver::{Driver, Provider as _};
-use machinist_driver_aws::{AwsOptions, AwsProvider, Endpoint, Http};
+use machinist_driver_aws::{AwsOptions, AwsProvider, Endpoint};
 use machinist_instance::{
     AccountId, Credential, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Place, ProviderId,
     Sighting, UserData,
@@ -12,7 +12,7 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use crate::fake::{Fake, IMAGE, Settings};
-use crate::pipe::Pipes;
+use crate::pipe;
 
 pub(crate) const REGION: &str = "eu-west-1";
 pub(crate) const ACCOUNT: &str = "123456789012";
@@ -46,8 +46,8 @@ impl Cloud {
         let options =
             AwsOptions { ec2: endpoint.clone(), sts: endpoint, region: Some(REGION.to_owned()), ..options };
         let clock = fake.clone();
-        let provider = AwsProvider::over(Arc::new(Http::over(Pipes(fake.clone()))), options.clone())
-            .with_clock(move || clock.now());
+        let provider =
+            AwsProvider::over(pipe::http(fake.clone()), options.clone()).with_clock(move || clock.now());
         Self { fake, provider, options }
     }
 
@@ -99,6 +99,7 @@ pub(crate) fn instance_spec(machine: &str, provider_spec: Value) -> InstanceSpec
         provider_spec,
         user_data: UserData::new(*b"token: canary"),
         tags: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         adopt_made_since: None,
         last_known_state: None,
     }

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use machinist_driver::Provider as _;
 use machinist_instance::{
-    ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, Marks, ProviderId, Sighting,
+    ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, Marks, NodeName, ProviderId, Sighting,
 };
 use serde_json::{Value, json};
 
@@ -44,6 +44,25 @@ async fn t_8_an_instance_of_go_is_deleted_by_its_recorded_id() {
     assert!(cloud.fake.machine(pet.as_str()).terminated_at.is_none());
 }
 
+#[tokio::test(start_paused = true)]
+async fn t_5_instances_of_go_are_listed_by_their_marks() {
+    let cloud = Cloud::new();
+    let driver = cloud.driver();
+    let id = cloud.made_by_go(MACHINE);
+    cloud.fake.create(ACCOUNT, REGION, &[("Name", "a-pet")]);
+    driver.instances().ensure(&instance_spec("w-1", class())).await.expect("created");
+    let mut with_one_mark = class();
+    with_one_mark["tags"] = json!({"kubernetes.io/role/node": "1"});
+    let listed = async |class: Value| {
+        let listed = driver.instances().list_marked(&[class.clone(), class]).await.expect("a list");
+        listed.into_iter().map(|one| one.id).collect::<Vec<_>>()
+    };
+    let before = cloud.fake.count("DescribeInstances");
+    assert_eq!(listed(class()).await, [id]);
+    assert_eq!(cloud.fake.count("DescribeInstances"), before + 1, "classes with the same marks share a list");
+    assert_eq!(listed(with_one_mark).await, [], "the role alone is that of every cluster");
+}
+
 /// Go's sweep terminates an instance whose recorded id is not spelled as it spells ids.
 #[tokio::test(start_paused = true)]
 async fn a_recorded_spelling_is_kept() {
@@ -81,6 +100,26 @@ async fn an_instance_of_a_killed_process_is_adopted() {
     assert_eq!(tags["machinist.dev/key"], owner().as_str());
     assert_eq!(ensure(&cloud, &adopting(&cloud, began)).await.id, id);
     assert_eq!(cloud.fake.count("RunInstances"), 0);
+}
+
+/// A user has cleared the recorded id. EC2 names the Node, and the Machine names the instance.
+#[tokio::test(start_paused = true)]
+async fn t_2_an_instance_of_go_has_the_name_of_its_machine() {
+    let cloud = Cloud::new();
+    let id = cloud.made_by_go(MACHINE);
+    let driver = cloud.driver();
+    let which = |name: &str, node: Option<&str>| InstanceRef {
+        name: NodeName::new(name),
+        node_name: node.and_then(NodeName::new),
+        ..InstanceRef::default()
+    };
+    let by_machine = found(&*driver, &which(MACHINE, None)).await;
+    let node = by_machine.name.as_str();
+    assert!(node.ends_with(".internal"), "{node}");
+    assert_eq!(found(&*driver, &which("another-machine", Some(node))).await.id, by_machine.id);
+    let spec = adopting(&cloud, by_machine.created);
+    assert_eq!(ensure(&cloud, &spec).await.id, by_machine.id);
+    assert_eq!(cloud.fake.lock().instances.len(), 1, "{id}");
 }
 
 #[tokio::test(start_paused = true)]

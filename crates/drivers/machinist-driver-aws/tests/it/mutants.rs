@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{Request, Response};
 use machinist_driver::contract::run;
-use machinist_driver_aws::{AwsOptions, AwsProvider, Http, NoAnswer, Transport};
+use machinist_driver_aws::{AwsOptions, AwsProvider, NoAnswer, Transport};
 
 use crate::cloud::Cloud;
-use crate::pipe::Pipes;
+use crate::pipe;
 use crate::subject::settings;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ enum Mutant {
 }
 
 struct Broken {
-    http: Http<Pipes>,
+    http: Arc<dyn Transport>,
     mutant: Mutant,
     tokens: AtomicUsize,
 }
@@ -95,7 +95,7 @@ fn replaced(body: &Bytes, from: &str, to: &str) -> Bytes {
 /// The rules that a mutant breaks.
 async fn broken_rules(mutant: Mutant) -> Vec<&'static str> {
     let mut cloud = Cloud::with(settings(), AwsOptions::default());
-    let http = Http::over(Pipes(cloud.fake.clone()));
+    let http = pipe::http(cloud.fake.clone());
     let broken = Broken { http, mutant, tokens: AtomicUsize::new(0) };
     let clock = cloud.fake.clone();
     cloud.provider =

@@ -1,71 +1,20 @@
-//! HTTP over pipes in memory: all of HTTP except the sockets, so that time can be paused.
+//! Connections to the fake cloud.
 
-use std::future::{Ready, ready};
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
 
-use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
-use tower::Service;
+use machinist_driver_http::pipe::Pipes;
+use machinist_driver_http::{Http, Transport};
 
 use crate::fake::{Fake, server};
 
-const PIPE_BYTES: usize = 64 * 1024;
-
-/// Connects to the fake cloud through a new pipe per connection.
-#[derive(Clone)]
-pub(crate) struct Pipes(pub(crate) Fake);
-
-impl Service<http::Uri> for Pipes {
-    type Response = TokioIo<Pipe>;
-    type Error = io::Error;
-    type Future = Ready<Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: http::Uri) -> Self::Future {
-        if self.0.is_unreachable() {
-            return ready(Err(io::ErrorKind::ConnectionRefused.into()));
+/// HTTP to the fake cloud, which may be unreachable.
+pub(crate) fn http(fake: Fake) -> Arc<dyn Transport> {
+    Arc::new(Http::over(Pipes(move |far| {
+        if fake.is_unreachable() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let (near, far) = duplex(PIPE_BYTES);
-        tokio::spawn(server::serve(self.0.clone(), far));
-        ready(Ok(TokioIo::new(Pipe(near))))
-    }
-}
-
-/// One end of a pipe.
-pub(crate) struct Pipe(DuplexStream);
-
-impl Connection for Pipe {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl AsyncRead for Pipe {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Pipe {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
+        tokio::spawn(server::serve(fake.clone(), far));
+        Ok(())
+    })))
 }

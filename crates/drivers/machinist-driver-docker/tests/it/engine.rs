@@ -76,6 +76,7 @@ impl Engine {
             provider_spec: json!({"image": NODE_IMAGE, "privileges": "none"}),
             user_data: UserData::default(),
             tags: BTreeMap::new(),
+            annotations: BTreeMap::new(),
             adopt_made_since: None,
             last_known_state: None,
         }

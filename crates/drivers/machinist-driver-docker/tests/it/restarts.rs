@@ -34,6 +34,7 @@ fn machine(name: &str) -> InstanceSpec {
         provider_spec: json!({"image": "node:1", "privileges": "none", "role": "control-plane"}),
         user_data: UserData::default(),
         tags: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         adopt_made_since: None,
         last_known_state: None,
     }

@@ -118,6 +118,7 @@ fn worker() -> InstanceSpec {
         provider_spec: json!({"image": "node:1", "privileges": "none"}),
         user_data: UserData::default(),
         tags: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         adopt_made_since: None,
         last_known_state: None,
     }

@@ -33,6 +33,7 @@ fn machine() -> InstanceSpec {
         provider_spec: json!({"image": "node:1", "privileges": "none", "role": "control-plane"}),
         user_data: UserData::default(),
         tags: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         adopt_made_since: None,
         last_known_state: None,
     }

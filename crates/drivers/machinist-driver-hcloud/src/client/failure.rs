@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use machinist_driver_http::{Nature, NoAnswer};
+use machinist_driver_http::{Nature, excerpt};
 use machinist_instance::{Error, ErrorKind};
 use serde::Deserialize;
 use serde_json::Value;
@@ -173,15 +173,12 @@ fn kind_of_status(
     source: Source,
 ) -> ErrorKind {
     match (status.as_u16(), source) {
-        (401 | 403, _) => ErrorKind::Denied,
-        (429, _) => ErrorKind::Throttled { retry_after },
         // The API says that it does not accept calls. From a proxy, the same status can mean that
         // the API broke off during the call.
         (503, Source::Api) => ErrorKind::Unavailable,
         (400 | 412 | 422, Source::Api) => ErrorKind::InvalidSpec,
-        (500..=599, _) => nature.unknown_effect(),
         // A 404 or 410 without a JSON error comes from a proxy or a wrong endpoint.
-        _ => ErrorKind::Unavailable,
+        _ => nature.with_status(status, retry_after),
     }
 }
 
@@ -202,10 +199,6 @@ pub(crate) fn refuses_part(failure: &Failure) -> bool {
                 | Code::TargetAlreadyDefined
         )
     )
-}
-
-pub(crate) fn no_answer(nature: Nature, lost: &NoAnswer) -> Failure {
-    Failure::new(nature.without_answer(lost), lost.to_string())
 }
 
 /// The answer has a success status, but not the expected content.
@@ -251,7 +244,7 @@ pub(crate) fn action_failed(command: &str, code: &str, text: &str) -> Failure {
         ErrorKind::Ambiguous => ErrorKind::Unavailable,
         kind => kind,
     };
-    let message = format!("action {command} failed: {code}: {}", cut(text));
+    let message = format!("action {command} failed: {code}: {}", excerpt(text));
     Failure { code: Some(parsed), ..Failure::new(kind, message) }
 }
 
@@ -283,11 +276,11 @@ impl ErrorBody {
 
 impl std::fmt::Display for ErrorBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.code, cut(&self.message))?;
+        write!(f, "{}: {}", self.code, excerpt(&self.message))?;
         for (name, entry) in self.named("fields") {
             let messages = entry.get("messages").and_then(Value::as_array);
             let messages = messages.map(Vec::as_slice).unwrap_or_default().iter();
-            let texts: Vec<&str> = messages.filter_map(Value::as_str).map(cut).collect();
+            let texts: Vec<&str> = messages.filter_map(Value::as_str).map(excerpt).collect();
             match texts.as_slice() {
                 [] => write!(f, "; field {name}")?,
                 texts => write!(f, "; field {name}: {}", texts.join(", "))?,
@@ -295,17 +288,6 @@ impl std::fmt::Display for ErrorBody {
         }
         self.named("limits").try_for_each(|(name, _)| write!(f, "; limit {name}"))
     }
-}
-
-/// The longest part of a message that an error repeats: enough for every documented message.
-const MAX_TEXT_BYTES: usize = 300;
-
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(MAX_TEXT_BYTES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 #[cfg(test)]

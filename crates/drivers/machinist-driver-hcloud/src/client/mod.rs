@@ -10,27 +10,21 @@ pub(crate) mod call;
 pub(crate) mod failure;
 mod page;
 mod rate;
-mod traffic;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use jiff::{SignedDuration, Timestamp};
-use machinist_driver::CloudClock;
-use machinist_driver_http::{Endpoint, Nature, NoAnswer, Transport};
+use machinist_driver_http::{About, Caller, Endpoint, Nature, header};
 use machinist_instance::{AccountId, ErrorKind};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::Instant;
 
-pub use rate::RateState;
-pub use traffic::{CallLabels, Traffic};
+pub use rate::{RateState, Rates};
 
 use call::Call;
-use failure::{Failure, Refusal, no_answer, refused, unreadable};
+use failure::{Failure, Refusal, refused, unreadable};
 use page::{AfterPage, Meta, PER_PAGE, Pages, SORT};
 
 /// Time limit of one attempt.
@@ -41,19 +35,14 @@ const LIST_ATTEMPTS: usize = 2;
 
 const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
 
-/// Reads the wall clock.
-pub(crate) type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
 /// The API of one project.
 pub(crate) struct Client {
-    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) caller: Caller,
     pub(crate) endpoint: Endpoint,
     /// The header `Authorization`, marked as sensitive.
     pub(crate) authorization: HeaderValue,
     pub(crate) account: AccountId,
-    pub(crate) traffic: Traffic,
-    pub(crate) cloud_clock: CloudClock,
-    pub(crate) now: Now,
+    pub(crate) rates: Rates,
 }
 
 /// The JSON document of a successful answer.
@@ -90,23 +79,9 @@ impl Client {
     pub(crate) async fn call(&self, call: Call) -> Result<Document, Failure> {
         let (nature, label) = (call.nature(), call.label());
         let request = self.request(&call)?;
-        if nature == Nature::Changes {
-            machinist_driver::may_change()?;
-        }
-        let (sent, began, in_flight) = ((self.now)(), Instant::now(), self.traffic.begin());
-        let answer =
-            tokio::time::timeout(ATTEMPT_WITHIN, self.transport.send(request)).await.unwrap_or_else(|_| {
-                Err(NoAnswer::Lost(format!("no answer within {} s", ATTEMPT_WITHIN.as_secs())))
-            });
-        let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
-        drop(in_flight);
-        let labels = CallLabels { method: call.method.to_string(), endpoint: call.endpoint, code };
-        self.traffic.count(labels, began.elapsed());
-        let answer = answer.map_err(|lost| {
-            tracing::info!(call = label, error = %lost, "The cloud did not answer a request");
-            no_answer(nature, &lost)
-        })?;
-        self.observe(answer.headers(), sent);
+        let about = About { nature, action: &label, endpoint: call.endpoint.into() };
+        let answer = self.caller.send(request, about).await?;
+        self.observe(answer.headers());
         self.read(nature, &label, &answer)
     }
 
@@ -171,13 +146,10 @@ impl Client {
             .map_err(|error| Failure::new(ErrorKind::InvalidSpec, format!("cannot build a request: {error}")))
     }
 
-    fn observe(&self, headers: &HeaderMap, sent: Timestamp) {
-        if let Some(date) = text(headers, DATE.as_str()) {
-            self.cloud_clock.observe(date, sent, (self.now)());
-        }
+    fn observe(&self, headers: &HeaderMap) {
         if let Some(rate) = rate::state(headers) {
-            let budget = rate::budget(rate, (self.now)(), self.cloud_time());
-            self.traffic.note_rate(&self.account, rate, budget);
+            let budget = rate::budget(rate, self.caller.now(), self.caller.cloud_time());
+            self.rates.note(&self.account, rate, budget);
         }
     }
 
@@ -186,10 +158,10 @@ impl Client {
         if !status.is_success() {
             let is_throttled = status.as_u16() == 429;
             let retry_after =
-                is_throttled.then(|| rate::retry_after(answer.headers(), self.cloud_time())).flatten();
+                is_throttled.then(|| rate::retry_after(answer.headers(), self.caller.cloud_time())).flatten();
             let failure = refused(nature, &Refusal { status, body, retry_after });
             // The operator of the cloud finds the request by this id.
-            let correlation = text(answer.headers(), "x-correlation-id");
+            let correlation = header::text(answer.headers(), "x-correlation-id");
             let (status, error) = (status.as_u16(), &failure.error);
             if failure.is_absence() {
                 tracing::debug!(call, status, correlation, %error, "The cloud rejected a request");
@@ -204,15 +176,4 @@ impl Client {
         };
         Ok(Document { value, nature })
     }
-
-    /// The present time of the cloud, as far as it is known.
-    fn cloud_time(&self) -> Timestamp {
-        let skew = self.cloud_clock.skew().unwrap_or(SignedDuration::ZERO);
-        let now = (self.now)();
-        now.checked_add(skew).unwrap_or(now)
-    }
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
 }

@@ -1,14 +1,16 @@
-//! The rate limit as the cloud's headers describe it. Pure functions.
+//! The rate limit as the cloud's headers describe it.
 //!
 //! The cloud has a bucket per project: 3600 calls, refilled with one call per second. All programs
 //! that use the project share the bucket.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::RETRY_AFTER;
 use jiff::Timestamp;
-use machinist_instance::CallBudget;
+use machinist_driver_http::header;
+use machinist_instance::{AccountId, CallBudget};
 
 /// The state of the project's bucket, from the headers of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +21,35 @@ pub struct RateState {
     pub remaining: u32,
     /// When the bucket is full again, in seconds since 1970.
     pub reset: i64,
+}
+
+/// The last known rate limit of each account of a provider. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Rates(Arc<Mutex<BTreeMap<AccountId, (RateState, CallBudget)>>>);
+
+impl Rates {
+    /// The rate limit of an account from its last answer; `None` before the first answer.
+    pub fn of(&self, account: &AccountId) -> Option<RateState> {
+        self.lock().get(account).map(|(rate, _)| *rate)
+    }
+
+    /// The remaining calls of an account from its last answer; `None` before the first answer.
+    pub fn budget(&self, account: &AccountId) -> Option<CallBudget> {
+        self.lock().get(account).map(|(_, budget)| *budget)
+    }
+
+    /// The remaining calls in the last answer of any account; `None` before the first answer.
+    pub fn last_budget(&self) -> Option<CallBudget> {
+        self.lock().values().map(|(_, budget)| *budget).max_by_key(|budget| budget.seen_at)
+    }
+
+    pub(crate) fn note(&self, account: &AccountId, rate: RateState, budget: CallBudget) {
+        self.lock().insert(account.clone(), (rate, budget));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AccountId, (RateState, CallBudget)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// After throttling, calls stop until the bucket has a sixtieth of its limit (60 of 3600 calls), so
@@ -49,8 +80,8 @@ pub(crate) fn budget(state: RateState, now: Timestamp, cloud_time: Timestamp) ->
 /// when the bucket has the share of its calls that the constant names. Absent if the headers do not
 /// explain the answer: there are none, or the bucket has that share.
 pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    if let Some(seconds) = number(headers, RETRY_AFTER.as_str()) {
-        return Some(Duration::from_secs(seconds).min(MAX_WAIT));
+    if let Some(wait) = header::retry_after(headers) {
+        return Some(wait);
     }
     let state = state(headers)?;
     let until_full = u64::try_from(state.reset.saturating_sub(now.as_second())).unwrap_or_default();
@@ -65,7 +96,7 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
 }
 
 fn number<T: std::str::FromStr>(headers: &HeaderMap, name: &str) -> Option<T> {
-    headers.get(name)?.to_str().ok()?.trim().parse().ok()
+    header::text(headers, name)?.trim().parse().ok()
 }
 
 #[cfg(test)]

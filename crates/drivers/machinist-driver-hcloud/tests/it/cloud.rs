@@ -6,12 +6,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use machinist_cloud_sim::Clock;
 use machinist_driver::{Driver, Provider as _};
-use machinist_driver_hcloud::{BalancerDefaults, Endpoint, HcloudOptions, HcloudProvider, Http};
+use machinist_driver_hcloud::{BalancerDefaults, Endpoint, HcloudOptions, HcloudProvider};
 use machinist_instance::{AccountId, Credential, InstanceKey, InstanceSpec, NodeName, Place, UserData};
 use machinist_standin_hcloud::{Access, HcloudServer, Network, NewServer, Settings, SshKey, Standin, Subnet};
 use serde_json::json;
 
-use crate::pipe::Pipes;
+use crate::pipe;
 
 pub(crate) const TOKEN: &str = "token-of-the-account";
 pub(crate) const OTHER_TOKEN: &str = "token-of-another-account";
@@ -70,8 +70,8 @@ impl Cloud {
         state.ssh_keys.insert(SSH_KEY, ssh_key(epoch));
         standin.load(state).expect("in memory");
         let clock = standin.clone();
-        let provider = HcloudProvider::over(Arc::new(Http::over(Pipes(standin.clone()))), options)
-            .with_clock(move || clock.now());
+        let provider =
+            HcloudProvider::over(pipe::http(standin.clone()), options).with_clock(move || clock.now());
         Self { standin, provider }
     }
 
@@ -121,6 +121,7 @@ pub(crate) fn instance_spec(name: &str) -> InstanceSpec {
         provider_spec: json!({"serverType": "cx22", "image": "ubuntu-24.04", "networks": [NETWORK]}),
         user_data: UserData::new(*b"token: canary"),
         tags: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         adopt_made_since: None,
         last_known_state: None,
     }

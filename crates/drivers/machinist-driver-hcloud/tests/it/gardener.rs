@@ -68,6 +68,21 @@ async fn found(driver: &dyn Driver, which: &InstanceRef) -> Instance {
 }
 
 #[tokio::test(start_paused = true)]
+async fn t_5_servers_of_the_other_provider_are_listed_by_its_labels() {
+    let cloud = Cloud::instant();
+    let driver = driver(&cloud);
+    let theirs = made_by_go(&cloud, "w-1");
+    driver.instances().ensure(&spec("w-2", class())).await.expect("a server of ours");
+    let of_another = [("mcm.gardener.cloud/cluster", "shoot--foo--b"), ("mcm.gardener.cloud/role", "node")];
+    let of_another = of_another.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let new = NewServer { labels: of_another.into(), ..NewServer::new(PROJECT, "w-3") };
+    cloud.standin.create_server(&new).expect("a server");
+    let listed = driver.instances().list_marked(&[class(), class()]).await.expect("a list");
+    let ids: Vec<&str> = listed.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!(ids, [format!("hcloud:///hel1-dc2/{}", theirs.id)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_class_of_the_extension_creates_its_server() {
     let cloud = Cloud::instant();
     assert!(cloud.provider.serves(GARDENER_NAME) && !cloud.provider.serves("hclouddriver"));

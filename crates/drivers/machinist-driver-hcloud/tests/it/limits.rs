@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, Response};
 use machinist_driver::Provider as _;
-use machinist_driver_hcloud::{CallLabels, HcloudOptions, HcloudProvider, Http, NoAnswer, Transport};
+use machinist_driver_hcloud::{HcloudOptions, HcloudProvider, NoAnswer, Transport};
 use machinist_instance::{ErrorKind, Place, Scope};
 use machinist_standin_hcloud::{Fault, FaultRule, NewServer, Settings, Standin};
 
 use crate::cloud::{Cloud, PROJECT, TOKEN, options, settings};
-use crate::pipe::Pipes;
+use crate::pipe;
 
 /// Number of servers for three pages.
 const SERVERS: usize = 120;
@@ -56,7 +56,7 @@ async fn an_incomplete_list_is_an_error() {
 
 /// Deletes one server and creates another, directly after the first answer.
 struct Swap {
-    http: Http<Pipes>,
+    http: Arc<dyn Transport>,
     standin: Standin,
     deleted: i64,
     has_swapped: AtomicBool,
@@ -86,7 +86,7 @@ async fn a_list_misses_no_server_when_one_replaces_another() {
         let before = ids(&cloud);
         let deleted = *if is_newest { before.iter().max() } else { before.iter().min() }.expect("a server");
         let swap = Swap {
-            http: Http::over(Pipes(cloud.standin.clone())),
+            http: pipe::http(cloud.standin.clone()),
             standin: cloud.standin.clone(),
             deleted,
             has_swapped: AtomicBool::new(false),
@@ -116,7 +116,7 @@ async fn an_empty_bucket_throttles_with_a_wait() {
     let wait = Some(Duration::from_secs(60));
     assert_eq!(error.kind, ErrorKind::Throttled { retry_after: wait });
     let (account, _) = cloud.account();
-    let rate = cloud.provider.traffic().rate(&account).expect("an answer arrived");
+    let rate = cloud.provider.rates().of(&account).expect("an answer arrived");
     assert_eq!((rate.limit, rate.remaining), (3600, 0));
     assert!(driver.clock_skew().is_some(), "answers have a date");
 }
@@ -131,8 +131,7 @@ async fn calls_are_counted_by_method_path_and_status() {
     let error = driver.instances().list(&Scope::Visible).await.expect_err("revoked");
     assert_eq!(error.kind, ErrorKind::Denied);
     assert!(error.message.contains("unauthorized"), "{error}");
-    let labels = |code| CallLabels { method: "GET".to_owned(), endpoint: "/servers", code };
-    let expected = [(labels(None), 1), (labels(Some(401)), 1)].into();
+    let expected = ["GET /servers: 401", "GET /servers: no answer"].map(|of| (of.to_owned(), 1)).into();
     assert_eq!(cloud.provider.traffic().calls(), expected);
     let agents = cloud.standin.requests().into_iter().map(|request| request.user_agent);
     assert!(agents.into_iter().all(|agent| agent.starts_with("machinist/")));

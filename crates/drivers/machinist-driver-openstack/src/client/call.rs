@@ -9,11 +9,16 @@ use tokio::time::Instant;
 /// The characters that stay as they are in a URL: those that RFC 3986 calls unreserved.
 const URL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// The place of an id in a path.
+const PLACE: &str = "/-";
+
 /// One request. The body may contain user data, so the type has no `Debug` and no message shows it.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Call {
     pub(crate) service: Service,
     pub(crate) method: Method,
+    /// The path with `-` instead of an id. Counters use it.
+    endpoint: &'static str,
     /// The path below the endpoint of the service, with a query.
     pub(crate) path: String,
     pub(crate) body: Option<Value>,
@@ -74,24 +79,38 @@ impl Service {
 }
 
 impl Call {
-    fn new(service: Service, method: Method, path: impl Into<String>) -> Self {
-        Self { service, method, path: path.into(), body: None, revision: None, deadline: None }
+    fn new(service: Service, method: Method, endpoint: &'static str) -> Self {
+        Self {
+            service,
+            method,
+            endpoint,
+            path: endpoint.to_owned(),
+            body: None,
+            revision: None,
+            deadline: None,
+        }
     }
 
-    pub(crate) fn get(service: Service, path: impl Into<String>) -> Self {
-        Self::new(service, Method::GET, path)
+    pub(crate) fn get(service: Service, endpoint: &'static str) -> Self {
+        Self::new(service, Method::GET, endpoint)
     }
 
-    pub(crate) fn post(service: Service, path: impl Into<String>, body: Value) -> Self {
-        Self { body: Some(body), ..Self::new(service, Method::POST, path) }
+    pub(crate) fn post(service: Service, endpoint: &'static str, body: Value) -> Self {
+        Self { body: Some(body), ..Self::new(service, Method::POST, endpoint) }
     }
 
-    pub(crate) fn put(service: Service, path: impl Into<String>, body: Value) -> Self {
-        Self { body: Some(body), ..Self::new(service, Method::PUT, path) }
+    pub(crate) fn put(service: Service, endpoint: &'static str, body: Value) -> Self {
+        Self { body: Some(body), ..Self::new(service, Method::PUT, endpoint) }
     }
 
-    pub(crate) fn delete(service: Service, path: impl Into<String>) -> Self {
-        Self::new(service, Method::DELETE, path)
+    pub(crate) fn delete(service: Service, endpoint: &'static str) -> Self {
+        Self::new(service, Method::DELETE, endpoint)
+    }
+
+    /// Replaces the `-` in the path by an id.
+    #[must_use]
+    pub(crate) fn of(self, id: &str) -> Self {
+        Self { path: self.endpoint.replacen(PLACE, &format!("/{id}"), 1), ..self }
     }
 
     /// Adds a parameter to the query.
@@ -125,6 +144,11 @@ impl Call {
         let path = self.path.split('?').next().unwrap_or_default();
         format!("{}: {} {path}", self.service.name(), self.method)
     }
+
+    /// The service and the path without ids, for counters.
+    pub(crate) fn label(&self) -> String {
+        format!("{}{}", self.service.types()[0], self.endpoint)
+    }
 }
 
 #[cfg(test)]
@@ -137,6 +161,13 @@ mod tests {
         assert_eq!(call.path, "/servers/detail?name=%5Ea%20b%24&x=1");
         assert_eq!(call.action(), "Nova: GET /servers/detail");
         assert_eq!(call.nature(), Nature::Reads);
-        assert_eq!(Call::delete(Service::Network, "/ports/1").nature(), Nature::Changes);
+    }
+
+    #[test]
+    fn counters_see_no_id() {
+        let call = Call::delete(Service::Network, "/ports/-").of("4-1");
+        assert_eq!(call.path, "/ports/4-1");
+        assert_eq!((call.label().as_str(), call.nature()), ("network/ports/-", Nature::Changes));
+        assert_eq!(Call::get(Service::Volume, "/volumes/detail").label(), "volumev3/volumes/detail");
     }
 }

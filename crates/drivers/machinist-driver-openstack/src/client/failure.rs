@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use machinist_driver_http::{Nature, NoAnswer};
+use machinist_driver_http::{Nature, excerpt};
 use machinist_instance::{Error, ErrorKind};
 use serde_json::Value;
 
@@ -47,10 +47,6 @@ impl From<Failure> for Error {
     }
 }
 
-pub(crate) fn no_answer(nature: Nature, action: &str, lost: &NoAnswer) -> Failure {
-    Failure::new(nature.without_answer(lost), format!("{action}: {lost}"))
-}
-
 /// The answer has a success status, but not the expected content.
 pub(crate) fn unreadable(nature: Nature, action: &str) -> Failure {
     let text = format!("{action}: cannot parse the answer; check the service catalogue and any proxy");
@@ -72,7 +68,7 @@ pub(crate) fn refused(nature: Nature, refusal: &Refusal<'_>) -> Failure {
     let Some(document) = Document::parse(body) else {
         let number = status.as_u16();
         let text = format!("{action}: status {number} without an error of OpenStack; check any proxy");
-        return Failure::new(kind_of_status(nature, *status, *retry_after), text);
+        return Failure::new(nature.with_status(*status, *retry_after), text);
     };
     let kind = kind(nature, *status, &document, *retry_after);
     let error = Error::new(kind, format!("{action}: {}", shown(&document.message)));
@@ -141,23 +137,9 @@ fn kind(nature: Nature, status: StatusCode, document: &Document, retry_after: Op
     } else if number == 400 || is_type(&INVALID_TYPES) {
         ErrorKind::InvalidSpec
     } else {
-        kind_of_status(nature, status, retry_after)
+        nature.with_status(status, retry_after)
     }
 }
-
-/// The kind of an answer that may come from a proxy.
-fn kind_of_status(nature: Nature, status: StatusCode, retry_after: Option<Duration>) -> ErrorKind {
-    match status.as_u16() {
-        401 | 403 => ErrorKind::Denied,
-        429 => ErrorKind::Throttled { retry_after },
-        // The cloud may have begun to act before it failed.
-        500..=599 => nature.unknown_effect(),
-        _ => ErrorKind::Unavailable,
-    }
-}
-
-/// The longest part of a message that an error repeats.
-const MAX_TEXT_BYTES: usize = 300;
 
 /// The part of a message that users see. An error of a schema repeats the wrong value, which may
 /// be user data or a password.
@@ -167,11 +149,7 @@ pub(crate) fn shown(message: &str) -> &str {
         Some(end) => &message[..end],
         None => message,
     };
-    let mut end = message.len().min(MAX_TEXT_BYTES);
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
-    &message[..end]
+    excerpt(message)
 }
 
 #[cfg(test)]

@@ -15,15 +15,12 @@ pub(crate) mod failure;
 mod session;
 pub(crate) mod tls;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, DATE, IF_MATCH, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use jiff::{SignedDuration, Timestamp};
-use machinist_driver::CloudClock;
-use machinist_driver_http::{Nature, NoAnswer, Transport};
+use http::header::{ACCEPT, CONTENT_TYPE, IF_MATCH, USER_AGENT};
+use http::{HeaderValue, Request, Response, StatusCode};
+use machinist_driver_http::{About, Caller, Nature, header};
 use machinist_instance::ErrorKind;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
@@ -32,7 +29,7 @@ use tokio::time::Instant;
 
 use crate::secret::Login;
 use call::{Call, Service};
-use failure::{Failure, Refusal, no_answer, refused, unreadable};
+use failure::{Failure, Refusal, refused, unreadable};
 use session::Session;
 
 /// Time limit of one attempt. Nova may take several seconds to accept a server.
@@ -41,28 +38,19 @@ pub(crate) const ATTEMPT_WITHIN: Duration = Duration::from_secs(20);
 /// Largest number of pages of a list: 100,000 servers with the usual limit of Nova.
 const MAX_PAGES: usize = 100;
 
-/// The longest wait that an answer may ask for.
-const MAX_WAIT: Duration = Duration::from_secs(3600);
-
 const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
-
-/// Reads the wall clock.
-pub(crate) type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The APIs of one account in one region.
 pub(crate) struct Client {
-    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) caller: Caller,
     pub(crate) region: String,
     login: Login,
     session: session::Remembered,
-    pub(crate) cloud_clock: CloudClock,
-    now: Now,
 }
 
 impl Client {
-    pub(crate) fn new(transport: Arc<dyn Transport>, region: String, login: Login, now: Now) -> Self {
-        let (session, cloud_clock) = (session::Remembered::default(), CloudClock::default());
-        Self { transport, region, login, session, cloud_clock, now }
+    pub(crate) fn new(caller: Caller, region: String, login: Login) -> Self {
+        Self { caller, region, login, session: session::Remembered::default() }
     }
 
     /// Makes one attempt, and parses the answer. A login may come before.
@@ -109,12 +97,6 @@ impl Client {
         Err(Failure::new(ErrorKind::Unavailable, text))
     }
 
-    /// The present time of the cloud, as far as it is known.
-    pub(crate) fn cloud_time(&self) -> Timestamp {
-        let now = (self.now)();
-        now.checked_add(self.cloud_clock.skew().unwrap_or(SignedDuration::ZERO)).unwrap_or(now)
-    }
-
     /// Whether the region has a service for volumes.
     pub(crate) async fn has_volumes(&self) -> Result<bool, Failure> {
         let session = self.session().await?;
@@ -144,37 +126,13 @@ impl Client {
 
     async fn attempt(&self, call: &Call, session: &Session) -> Result<Response<Bytes>, Failure> {
         let request = self.request(call, session)?;
-        if call.nature() == Nature::Changes {
-            machinist_driver::may_change()?;
-        }
         // A login may have taken some time.
         if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             let text = format!("{}: not sent, because earlier requests took too long", call.action());
             return Err(Failure::new(ErrorKind::Unavailable, text));
         }
-        self.send(request, call.nature(), &call.action()).await
-    }
-
-    /// Sends one request, with a time limit.
-    async fn send(
-        &self,
-        request: Request<Bytes>,
-        nature: Nature,
-        action: &str,
-    ) -> Result<Response<Bytes>, Failure> {
-        let sent = (self.now)();
-        let answer = tokio::time::timeout(ATTEMPT_WITHIN, self.transport.send(request)).await;
-        let answer = answer.unwrap_or_else(|_| {
-            Err(NoAnswer::Lost(format!("no answer within {} s", ATTEMPT_WITHIN.as_secs())))
-        });
-        let answer = answer.map_err(|lost| {
-            tracing::info!(call = action, error = %lost, "The cloud did not answer a request");
-            no_answer(nature, action, &lost)
-        })?;
-        if let Some(date) = text(answer.headers(), DATE.as_str()) {
-            self.cloud_clock.observe(date, sent, (self.now)());
-        }
-        Ok(answer)
+        let about = About { nature: call.nature(), action: &call.action(), endpoint: call.label().into() };
+        Ok(self.caller.send(request, about).await?)
     }
 
     fn request(&self, call: &Call, session: &Session) -> Result<Request<Bytes>, Failure> {
@@ -218,11 +176,15 @@ fn read(call: &Call, answer: Response<Bytes>) -> Result<Bytes, Failure> {
         return Ok(answer.into_body());
     }
     let action = call.action();
-    let refusal =
-        Refusal { action: &action, status, body: answer.body(), retry_after: wait(answer.headers()) };
+    let refusal = Refusal {
+        action: &action,
+        status,
+        body: answer.body(),
+        retry_after: header::retry_after(answer.headers()),
+    };
     let failure = refused(call.nature(), &refusal);
     // The operator of the cloud finds the request by this id.
-    let request = text(answer.headers(), "x-openstack-request-id");
+    let request = header::text(answer.headers(), "x-openstack-request-id");
     let (call, status, error) = (&action, status.as_u16(), &failure.error);
     if failure.is_absence() {
         tracing::debug!(call, status, request, %error, "The cloud rejected a request");
@@ -230,12 +192,6 @@ fn read(call: &Call, answer: Response<Bytes>) -> Result<Bytes, Failure> {
         tracing::info!(call, status, request, %error, "The cloud rejected a request");
     }
     Err(failure)
-}
-
-/// The wait that an answer asks for.
-fn wait(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = text(headers, RETRY_AFTER.as_str())?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(MAX_WAIT))
 }
 
 /// The link to the next page of a list.
@@ -252,10 +208,6 @@ fn marker_of(link: &str) -> Option<String> {
     let (_, query) = link.split_once('?')?;
     let marker = query.split('&').find_map(|pair| pair.strip_prefix("marker="))?;
     Some(percent_decode_str(marker).decode_utf8().ok()?.into_owned())
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
 }
 
 #[cfg(test)]

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Request, StatusCode};
 use jiff::Timestamp;
-use machinist_driver_http::{Endpoint, Nature};
+use machinist_driver_http::{About, Endpoint, Nature, header};
 use machinist_instance::ErrorKind;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::call::Service;
 use super::failure::{Failure, Refusal, refused, unreadable};
-use super::{AGENT, Client, wait};
+use super::{AGENT, Client};
 use crate::model::{CatalogService, LoginAnswer};
 use crate::secret::{Method, User};
 use crate::spec::Named;
@@ -77,7 +77,7 @@ impl Client {
     /// The present session. Concurrent calls wait for one login.
     pub(super) async fn session(&self) -> Result<Arc<Session>, Failure> {
         let mut remembered = self.session.0.lock().await;
-        if let Some(session) = remembered.as_ref().filter(|session| (self.now)() < session.renew_at) {
+        if let Some(session) = remembered.as_ref().filter(|session| self.caller.now() < session.renew_at) {
             return Ok(session.clone());
         }
         let session = Arc::new(self.log_in().await?);
@@ -94,10 +94,12 @@ impl Client {
             .body(Bytes::from(body(&self.login.method).to_string()))
             .map_err(cannot)?;
         // A token changes nothing in the cloud.
-        let answer = self.send(request, Nature::Reads, ACTION).await?;
+        let about =
+            About { nature: Nature::Reads, action: ACTION, endpoint: "identity/v3/auth/tokens".into() };
+        let answer = self.caller.send(request, about).await?;
         let status = answer.status();
         if !status.is_success() {
-            let retry_after = wait(answer.headers());
+            let retry_after = header::retry_after(answer.headers());
             let refusal = Refusal { action: ACTION, status, body: answer.body(), retry_after };
             let failure = refused(Nature::Reads, &refusal);
             tracing::info!(status = status.as_u16(), error = %failure.error, "Keystone rejected a login");
@@ -107,7 +109,7 @@ impl Client {
         let mut token = answer.headers().get("x-subject-token").ok_or_else(garbled)?.clone();
         token.set_sensitive(true);
         let body: LoginAnswer = serde_json::from_slice(answer.body()).map_err(|_| garbled())?;
-        let now = (self.now)();
+        let now = self.caller.now();
         let issued = body.token.issued_at.unwrap_or(now);
         // The two times are of one clock, so the skew of this process does not matter.
         let life = Duration::try_from(body.token.expires_at.duration_since(issued)).unwrap_or_default();

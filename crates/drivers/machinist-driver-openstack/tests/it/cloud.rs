@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machinist_driver::{Driver, Provider as _};
-use machinist_driver_http::Http;
 use machinist_driver_openstack::{OpenStackOptions, OpenStackProvider};
 use machinist_instance::{
     AccountId, Credential, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Place,
@@ -14,7 +13,7 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use crate::fake::{Fake, Settings};
-use crate::pipe::Pipes;
+use crate::pipe;
 
 pub(crate) const REGION: &str = "eu-nl-1";
 pub(crate) const PROJECT: &str = "shoot-project";
@@ -42,9 +41,8 @@ impl Cloud {
         fake.lock().users = users();
         let clock = fake.clone();
         let options = OpenStackOptions { region: Some(REGION.to_owned()) };
-        let provider = OpenStackProvider::new(options)
-            .over(Arc::new(Http::over(Pipes(fake.clone()))))
-            .with_clock(move || clock.now());
+        let provider =
+            OpenStackProvider::new(options).over(pipe::http(fake.clone())).with_clock(move || clock.now());
         Self { fake, provider, class: class() }
     }
 
@@ -159,6 +157,7 @@ pub(crate) fn instance_spec(machine: &str, provider_spec: Value) -> InstanceSpec
         provider_spec,
         user_data: UserData::new(*b"token: canary"),
         tags: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         adopt_made_since: None,
         last_known_state: None,
     }

@@ -49,6 +49,23 @@ async fn an_instance_of_go_is_known_by_its_marks() {
     assert_eq!(refused.map_err(|error| error.kind), Err(ErrorKind::Denied));
 }
 
+#[tokio::test(start_paused = true)]
+async fn t_5_servers_of_go_are_listed_by_their_marks() {
+    let cloud = Cloud::new();
+    let driver = cloud.driver();
+    let id = cloud.made_by_go(MACHINE);
+    cloud.server("a-pet", &[]);
+    ensure(&*driver, &instance_spec("w-1", class())).await.expect("created");
+    let mut other = class();
+    other["spec"]["tags"] = json!({"kubernetes.io-cluster-other": "1", "kubernetes.io-role-node": "1"});
+    let listed = async |class: Value| {
+        let listed = driver.instances().list_marked(&[class]).await.expect("a list");
+        listed.into_iter().map(|one| one.id).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(class()).await, [id]);
+    assert_eq!(listed(other).await, []);
+}
+
 /// The parts that Go made are found by the key after the server is gone.
 #[tokio::test(start_paused = true)]
 async fn an_instance_of_go_is_deleted_with_its_parts() {

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{Method, Request, Response, StatusCode};
 use machinist_driver::contract::run;
-use machinist_driver_http::{Http, NoAnswer, Transport};
+use machinist_driver_http::{NoAnswer, Transport};
 
 use crate::cloud::Cloud;
-use crate::pipe::Pipes;
+use crate::pipe;
 use crate::subject::settings;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ enum Mutant {
 }
 
 struct Broken {
-    http: Http<Pipes>,
+    http: Arc<dyn Transport>,
     mutant: Mutant,
 }
 
@@ -87,7 +87,7 @@ fn replaced(body: &Bytes, from: &str, to: &str) -> Bytes {
 /// The rules that a mutant breaks.
 async fn broken_rules(mutant: Mutant) -> Vec<&'static str> {
     let mut cloud = Cloud::with(settings());
-    let http = Http::over(Pipes(cloud.fake.clone()));
+    let http = pipe::http(cloud.fake.clone());
     cloud.provider = cloud.provider.clone().over(Arc::new(Broken { http, mutant }));
     run(&cloud).await.failed().map(|(rule, _)| rule).collect()
 }

@@ -13,7 +13,7 @@
 //! The tests delete what they make. They need a quota of 20 servers, 20 ports and one volume.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -43,6 +43,8 @@ struct Real {
     settings: Value,
     provider: OpenStackProvider,
     raw: OnceCell<Raw>,
+    /// The URLs of the servers that another program made.
+    foreign: Mutex<Vec<String>>,
 }
 
 /// What another program needs to create a server.
@@ -66,6 +68,7 @@ impl Real {
             settings,
             provider: OpenStackProvider::new(OpenStackOptions { region }),
             raw: OnceCell::new(),
+            foreign: Mutex::default(),
         })
     }
 
@@ -125,6 +128,15 @@ impl Real {
             Raw { token, nova, flavor }
         };
         self.raw.get_or_init(log_in).await
+    }
+
+    /// Deletes what another program made. The suite deletes only what it made itself.
+    async fn delete_foreign(&self) {
+        let made = std::mem::take(&mut *self.foreign.lock().unwrap_or_else(PoisonError::into_inner));
+        for server in made {
+            let raw = self.raw().await;
+            self.ask("DELETE", &server, &raw.token, &Value::Null).await;
+        }
     }
 
     fn driver(&self) -> Arc<dyn Driver> {
@@ -236,6 +248,7 @@ impl Subject for Real {
         let made = self.ask("POST", &servers, &raw.token, &json!({"server": server})).await;
         let Some(id) = made.body()["server"]["id"].as_str() else { return Hook::Missing };
         let server = format!("{servers}/{id}");
+        self.foreign.lock().unwrap_or_else(PoisonError::into_inner).push(server.clone());
         let shown = self.ask("GET", &server, &raw.token, &Value::Null).await;
         let shown =
             shown.body()["server"]["created"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
@@ -257,6 +270,7 @@ async fn the_driver_keeps_the_contract_with_openstack() {
     let Some(real) = Real::prepare() else { return };
     let report = run(&real).await;
     println!("{report}");
+    real.delete_foreign().await;
     assert_eq!(report.failed().count(), 0, "\n{report}");
 }
 

@@ -22,6 +22,7 @@ fn spec(name: &str) -> InstanceSpec {
         provider_spec: json!({"size": "m5.large"}),
         user_data: UserData::new("boot"),
         tags: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         adopt_made_since: None,
         last_known_state: None,
     }

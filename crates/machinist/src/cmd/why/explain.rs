@@ -140,7 +140,7 @@ async fn machine_provider(clients: &Clients, key: &Key) -> anyhow::Result<ForExp
             )
         })?,
     };
-    Ok((cloud.for_explanations)().await)
+    Ok(cloud.for_explanations().await)
 }
 
 /// Returns the name of a Machine's provider. If its class is missing or unreadable, the recorded id
@@ -218,7 +218,7 @@ fn deciding(object: &ObjectArg, namespace: &str) -> Deciding {
 #[expect(clippy::disallowed_methods, reason = "no task waits for the credential")]
 async fn cloud_options(kind: ExplainedKind) -> anyhow::Result<CcmOptions> {
     let (cloud, nodes) = clouds::with_nodes().next().context("no cloud controller manager is compiled in")?;
-    let provider = (cloud.for_explanations)().await.provider;
+    let provider = cloud.for_explanations().await.provider;
     let services = service::Options::new(nodes.balancer_class, nodes.annotation_prefix);
     let routes =
         route::Options { cluster: Vec::new(), period: std::time::Duration::MAX, follows_addresses: true };

@@ -95,6 +95,7 @@ fn spec(number: u32) -> Result<InstanceSpec> {
         provider_spec: json!({"image": "kindest/node:v1.33.0", "role": "worker"}),
         user_data: UserData::default(),
         tags: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         adopt_made_since: None,
         last_known_state: None,
     })

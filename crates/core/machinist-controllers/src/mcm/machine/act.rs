@@ -338,8 +338,7 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
         };
         (asking, made_from.class.clone(), template, token, namespace)
     };
-    let Some(name) = s.machine.node.clone().or_else(|| machinist_instance::NodeName::new(&machine.name))
-    else {
+    let Some(name) = machinist_instance::NodeName::new(&machine.name) else {
         return Err(Stop::refused("the Machine has no name"));
     };
     let spec = InstanceSpec {
@@ -349,6 +348,7 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
         provider_spec: (*class.provider_spec).clone(),
         user_data: user_data::render(&template, &machine.name, token.as_deref()),
         tags: namespace.map(|uid| (NAMESPACE_TAG.to_owned(), uid)).into_iter().collect(),
+        annotations: machine.spec.node_template.metadata.annotations.clone(),
         adopt_made_since: Some(adopt_made_since),
         last_known_state: machine.status.last_known_state.clone(),
     };

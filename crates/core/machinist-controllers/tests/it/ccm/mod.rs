@@ -10,8 +10,6 @@ mod lifecycle;
 mod machines;
 mod names;
 mod node;
-#[path = "../../../../../drivers/machinist-driver-hcloud/tests/it/pipe.rs"]
-mod pipe;
 mod process;
 mod races;
 mod records;
@@ -31,15 +29,16 @@ use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver_hcloud::{
     AddressFamily, BalancerDefaults, Endpoint, HcloudOptions, HcloudProvider, Http,
 };
+use machinist_driver_http::pipe::Pipes;
 use machinist_instance::Credential;
 use machinist_kube::lease::Leadership;
 use machinist_kube::{ClientOptions, SharedClock, TokioClock, layer_client};
 use machinist_plan::ccm::{route as routes, service};
-use machinist_standin_hcloud::{Access, HcloudLoadBalancer, Network, NewServer, Settings, Standin, Subnet};
+use machinist_standin_hcloud::{
+    Access, HcloudLoadBalancer, Network, NewServer, Settings, Standin, Subnet, http as standin_http,
+};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-
-use pipe::Pipes;
 
 /// The name of the program in Events, and its User-Agent.
 const PROGRAM: &str = "cloud-controller-manager";
@@ -145,9 +144,12 @@ impl World {
             },
             ..HcloudOptions::default()
         };
-        let clock = self.standin.clone();
-        HcloudProvider::over(Arc::new(Http::over(Pipes(self.standin.clone()))), cloud)
-            .with_clock(move || clock.now())
+        let (clock, standin) = (self.standin.clone(), self.standin.clone());
+        let serve = move |far| {
+            tokio::spawn(standin_http::serve_connection(standin.clone(), far));
+            Ok(())
+        };
+        HcloudProvider::over(Arc::new(Http::over(Pipes(serve))), cloud).with_clock(move || clock.now())
     }
 
     /// Changes the token, as a user changes the Secret.

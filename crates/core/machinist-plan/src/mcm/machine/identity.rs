@@ -157,10 +157,14 @@ impl Snapshot {
 
     /// Returns the reference for the lookup of the instance, with all known properties.
     pub(super) fn instance(&self) -> InstanceRef {
-        let name = self.machine.node.clone().or_else(|| NodeName::new(&self.machine.name));
-        let id = self.identity.recorded.ours().cloned();
-        let last_known_state = self.machine.status.last_known_state.clone();
-        InstanceRef { id, key: Some(self.key()), name, last_known_state, ..InstanceRef::default() }
+        InstanceRef {
+            id: self.identity.recorded.ours().cloned(),
+            key: Some(self.key()),
+            name: NodeName::new(&self.machine.name),
+            node_name: self.machine.node.clone().filter(|node| node.as_str() != self.machine.name),
+            last_known_state: self.machine.status.last_known_state.clone(),
+            ..InstanceRef::default()
+        }
     }
 
     /// Returns the Node if the proof is strong enough to drain and delete it.

@@ -179,6 +179,7 @@ impl Docker {
             user_data: bootstrap_data::of_control_plane(name.as_str(), self.identity.authority()),
             name,
             tags: BTreeMap::new(),
+            annotations: BTreeMap::new(),
             adopt_made_since: None,
             last_known_state: None,
         }

@@ -340,6 +340,7 @@ async fn a_worker_created_after_its_controller_ended_is_deleted() {
         provider_spec: json!({"image": "a:1"}),
         user_data: UserData::default(),
         tags: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         adopt_made_since: None,
         last_known_state: None,
     };

@@ -1,5 +1,5 @@
-//! Tests of `status.lastKnownState`: a driver gets with the next call the text that it returned
-//! with an error.
+//! Tests of what a driver gets beside its class: the text that it returned with the last error
+//! (`status.lastKnownState`), and the annotations of the Machine's node template.
 
 use std::sync::Mutex;
 
@@ -11,10 +11,13 @@ use machinist_instance::{
 
 use super::*;
 
+/// What the driver was asked to create.
+type Specs = Arc<Mutex<Vec<InstanceSpec>>>;
+
 /// A provider whose first creation fails after it has made a part of the instance.
 struct Partly {
     sim: SimProvider,
-    seen: Arc<Mutex<Vec<Option<String>>>>,
+    seen: Specs,
 }
 
 impl Provider for Partly {
@@ -40,7 +43,7 @@ impl Provider for Partly {
 
 struct PartlyMade {
     driver: Arc<dyn Driver>,
-    seen: Arc<Mutex<Vec<Option<String>>>>,
+    seen: Specs,
 }
 
 impl Driver for PartlyMade {
@@ -57,7 +60,7 @@ impl Instances for PartlyMade {
     async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
         let calls = {
             let mut seen = self.seen.lock().expect("no panic");
-            seen.push(spec.last_known_state.clone());
+            seen.push(spec.clone());
             seen.len()
         };
         match calls {
@@ -81,14 +84,40 @@ impl Instances for PartlyMade {
 #[tokio::test(start_paused = true)]
 async fn the_text_of_a_driver_is_stored_and_passed_back() {
     let world = World::new().await;
-    let seen = Arc::<Mutex<Vec<Option<String>>>>::default();
+    let seen = Specs::default();
     let sim = SimProvider::in_process(world.cloud.clone());
     let provider = Arc::new(Partly { sim, seen: seen.clone() });
     let _processes = world.start_with(|options| options.providers = provider.into());
     world.apply(1).await;
     world.until_running(1).await;
     let text = || Some("port 7".to_owned());
-    assert_eq!(*seen.lock().expect("no panic"), [None, text(), text()], "a failure that passes keeps it");
+    let seen: Vec<_> = std::mem::take(&mut *seen.lock().expect("no panic"));
+    let states: Vec<_> = seen.into_iter().map(|spec| spec.last_known_state).collect();
+    assert_eq!(states, [None, text(), text()], "a failure that passes keeps it");
     let status = world.machines().await.remove(0).status.expect("a status");
     assert_eq!(status.last_known_state, text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_6_a_driver_gets_the_annotations_of_the_node_template() {
+    const ANNOTATION: (&str, &str) = ("machine.sapcloud.io/awsPlacement", "{}");
+    let world = World::new().await;
+    let seen = Specs::default();
+    let sim = SimProvider::in_process(world.cloud.clone());
+    let provider = Arc::new(Partly { sim, seen: seen.clone() });
+    let _processes = world.start_with(|options| options.providers = provider.into());
+    world.apply(0).await;
+    let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "placed"},
+        "spec": {
+            "class": {"kind": "MachineClass", "name": "c"},
+            "nodeTemplate": {"metadata": {"annotations": {ANNOTATION.0: ANNOTATION.1}}},
+        },
+    });
+    machines.create(&PostParams::default(), &parse(machine)).await.expect("the Machine is accepted");
+    world.until_running(1).await;
+    let seen = seen.lock().expect("no panic");
+    let annotations = [(ANNOTATION.0.to_owned(), ANNOTATION.1.to_owned())].into();
+    assert!(seen.iter().all(|spec| spec.name.as_str() == "placed" && spec.annotations == annotations));
 }
