@@ -27,8 +27,9 @@
 //! If our object records the id of an instance without a key, another program created it, or a user
 //! wrote the id. The recorded id alone proves nothing. The instance is deleted if it is not older
 //! than the object and has its name, as in an adoption. If it carries the marks of the object's
-//! class, one of both is enough: a restored object is newer than its instance. An instance that
-//! another object records, too, is left to the older one, or to the one that has its name.
+//! class, one of both is enough: a restored object is newer than its instance. If instances of the
+//! class have marks and this one has none, it is not deleted. An instance that another object
+//! records, too, is left to the older one, or to the one that has its name.
 //!
 //! An instance with another key is not ours, with one exception: objects that were restored or
 //! moved have new UIDs. The instance receives our key if our object recorded its id, it carries our
@@ -332,8 +333,9 @@ impl Departure<'_> {
         let has_name = names.into_iter().flatten().any(|name| *name == instance.name);
         let is_alike = match self.unkeyed.marks {
             // The rule of adoption: a creation would have returned this instance.
-            Marks::Missing | Marks::OfAnotherClass => is_young && has_name,
+            Marks::NotUsed | Marks::OfAnotherClass => is_young && has_name,
             Marks::OfClass => is_young || has_name,
+            Marks::Missing => false,
         };
         is_alike && self.unkeyed.recorded_by.is_none() && self.unkeyed.unreadable.is_none()
     }
@@ -1418,9 +1420,10 @@ pub(crate) mod tests {
             (Marks::OfAnotherClass, young, "m", true),
             (Marks::OfAnotherClass, young, "another", false),
             (Marks::OfAnotherClass, old, "m", false),
-            (Marks::Missing, young, "m", true),
-            (Marks::Missing, young, "another", false),
-            (Marks::Missing, old, "m", false),
+            (Marks::NotUsed, young, "m", true),
+            (Marks::NotUsed, young, "another", false),
+            (Marks::NotUsed, old, "m", false),
+            (Marks::Missing, young, "m", false),
         ];
         for (marks, created, name, expected) in cases {
             let deleted = is_deleted_without_key(&denied_without_key(created, name), marked(marks));

@@ -20,12 +20,12 @@ use crate::transport::Transport;
 /// Reads the wall clock.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What a request does: for logs, counters and the error without an answer.
+/// What a request does, for the log, the counters and the kind of an error without an answer.
 #[derive(Debug, Clone)]
 pub struct About<'a> {
     /// Whether the request changes the cloud.
     pub nature: Nature,
-    /// The request in messages, for example `Nova: POST /servers`.
+    /// The request in the log, for example `Nova: POST /servers`. Errors do not repeat it.
     pub action: &'a str,
     /// The path with `-` instead of an id, or the name of the action. Counters use it.
     pub endpoint: Cow<'static, str>,
@@ -88,7 +88,7 @@ impl Caller {
         self.traffic.count(&CallLabels { method, endpoint: about.endpoint, code }, began.elapsed());
         let answer = answer.map_err(|lost| {
             tracing::info!(call = about.action, error = %lost, "The cloud did not answer a request");
-            Error::new(about.nature.without_answer(&lost), format!("{}: {lost}", about.action))
+            Error::new(about.nature.without_answer(&lost), lost.to_string())
         })?;
         if let Some(date) = header::text(answer.headers(), DATE.as_str()) {
             self.clock.observe(date, sent, self.now());

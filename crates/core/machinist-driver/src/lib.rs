@@ -154,7 +154,7 @@ pub trait Provider: Send + Sync {
     /// the cloud: the tags that the provider of machine-controller-manager puts on the instances of
     /// a class. Such an instance may belong to a Machine that records its id.
     fn marks_of(&self, _instance: &Instance, _provider_spec: &Value) -> Marks {
-        Marks::Missing
+        Marks::NotUsed
     }
 
     /// Whether instances of that provider spec must be initialized after their creation, see

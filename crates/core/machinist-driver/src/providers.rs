@@ -168,7 +168,7 @@ impl Provider for Unserved {
     }
 
     fn marks_of(&self, _: &Instance, _: &Value) -> Marks {
-        Marks::Missing
+        Marks::NotUsed
     }
 
     fn open(&self, _: &AccountId, _: &Credential, _: &Place) -> Result<Arc<dyn Driver>, Error> {

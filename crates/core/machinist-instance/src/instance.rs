@@ -176,8 +176,11 @@ pub struct Foreign {
 /// of a class, such as the tags of a provider of machine-controller-manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Marks {
-    /// The instance has no such marks, or no other program creates instances for this provider.
+    /// No other program marks instances of this class.
     #[default]
+    NotUsed,
+    /// Instances of the class have marks, and this one has none: another program created it, or a
+    /// user removed them.
     Missing,
     /// The marks name another cluster than the class does now. A user may have edited the class.
     OfAnotherClass,

@@ -87,9 +87,11 @@ pub(crate) fn is_worker(labels: &Labels) -> bool {
     labels.get(name).is_some_and(|role| role == value)
 }
 
-/// The marks of 23technologies' provider on an instance, for a class of that cluster.
+/// The marks of 23technologies' provider on an instance, for a class of that cluster. Other classes
+/// name no cluster.
 pub(crate) fn marks(tags: &Labels, cluster: Option<&str>) -> Marks {
     match tags.get(MCM_CLUSTER).filter(|_| is_worker(tags)) {
+        None if cluster.is_none() => Marks::NotUsed,
         None => Marks::Missing,
         Some(marked) if cluster == Some(marked) => Marks::OfClass,
         Some(_) => Marks::OfAnotherClass,
@@ -319,7 +321,7 @@ mod tests {
         assert_eq!(marks(&labels, None), Marks::OfAnotherClass);
         labels.remove(MCM_ROLE.0);
         assert_eq!(marks(&labels, Some("shoot--a")), Marks::Missing);
-        assert_eq!(marks(&Labels::new(), None), Marks::Missing);
+        assert_eq!(marks(&Labels::new(), None), Marks::NotUsed);
     }
 
     #[test]

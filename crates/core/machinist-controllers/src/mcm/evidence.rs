@@ -11,6 +11,7 @@ use machinist_core::{Answers, Process};
 use machinist_driver::{Provider, Providers};
 use machinist_instance::{AccountId, Instance, Marks, Place, ProviderId, RecordedId, Sighting};
 use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, Token};
+use serde_json::Value;
 
 use super::memory::Opener;
 use super::seen::{BY_CLASS, Seen};
@@ -224,9 +225,20 @@ pub(crate) fn unkeyed(
     };
     let recording = seen.machines.iter().find(|(_, other)| records_it(&other.facts)).map(|(key, _)| key);
     Unkeyed {
-        marks: class.map_or(Marks::Missing, |class| provider.marks_of(instance, &class.provider_spec)),
+        marks: marks_of(provider, instance, class.map(|class| &*class.provider_spec)),
         recorded_by: recording.map(|key| key.name.clone()),
         unreadable: seen.machines.unreadable().next().map(|(key, _)| key.name.clone()),
+    }
+}
+
+/// The marks on an instance, for its class. Without the class, only marks of some other class show.
+fn marks_of(provider: &dyn Provider, instance: &Instance, provider_spec: Option<&Value>) -> Marks {
+    match provider_spec {
+        Some(provider_spec) => provider.marks_of(instance, provider_spec),
+        None => match provider.marks_of(instance, &Value::Null) {
+            Marks::OfClass => Marks::NotUsed,
+            marks @ (Marks::NotUsed | Marks::Missing | Marks::OfAnotherClass) => marks,
+        },
     }
 }
 

@@ -36,6 +36,7 @@ mod silent;
 mod slow_webhook;
 mod split;
 mod stale_nodes;
+mod takeover_hcloud;
 mod timeouts;
 mod tokens;
 mod unmanaged;

@@ -131,8 +131,22 @@ impl Client {
             let text = format!("{}: not sent, because earlier requests took too long", call.action());
             return Err(Failure::new(ErrorKind::Unavailable, text));
         }
-        let about = About { nature: call.nature(), action: &call.action(), endpoint: call.label().into() };
-        Ok(self.caller.send(request, about).await?)
+        self.send(request, call.nature(), &call.action(), call.label()).await
+    }
+
+    /// Sends a request. Each error names the service, because a call of the driver uses several.
+    async fn send(
+        &self,
+        request: Request<Bytes>,
+        nature: Nature,
+        action: &str,
+        endpoint: String,
+    ) -> Result<Response<Bytes>, Failure> {
+        let about = About { nature, action, endpoint: endpoint.into() };
+        self.caller.send(request, about).await.map_err(|mut error| {
+            error.message.insert_str(0, &format!("{action}: "));
+            Failure::from(error)
+        })
     }
 
     fn request(&self, call: &Call, session: &Session) -> Result<Request<Bytes>, Failure> {

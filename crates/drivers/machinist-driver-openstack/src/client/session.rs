@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Request, StatusCode};
 use jiff::Timestamp;
-use machinist_driver_http::{About, Endpoint, Nature, header};
+use machinist_driver_http::{Endpoint, Nature, header};
 use machinist_instance::ErrorKind;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -26,6 +26,9 @@ const RENEWED_BEFORE: Duration = Duration::from_secs(300);
 
 /// What errors call the request.
 const ACTION: &str = "Keystone: POST /v3/auth/tokens";
+
+/// What counters call the request.
+const ENDPOINT: &str = "identity/v3/auth/tokens";
 
 /// A token, and the endpoints of the region.
 pub(super) struct Session {
@@ -94,9 +97,7 @@ impl Client {
             .body(Bytes::from(body(&self.login.method).to_string()))
             .map_err(cannot)?;
         // A token changes nothing in the cloud.
-        let about =
-            About { nature: Nature::Reads, action: ACTION, endpoint: "identity/v3/auth/tokens".into() };
-        let answer = self.caller.send(request, about).await?;
+        let answer = self.send(request, Nature::Reads, ACTION, ENDPOINT.to_owned()).await?;
         let status = answer.status();
         if !status.is_success() {
             let retry_after = header::retry_after(answer.headers());

@@ -146,6 +146,7 @@ fn doubt(s: &Snapshot) -> String {
             format!("carries the marks of another cluster than MachineClass {class}")
         }
         (None, Marks::OfClass) => "is older than the Machine and has another name".to_owned(),
+        (None, Marks::NotUsed) => "is older than the Machine or has another name".to_owned(),
     }
 }
 
