@@ -302,8 +302,7 @@ impl Account {
         Ok(Parts { services: self.of_key::<Service>(key).await?, secrets: self.of_key::<Secret>(key).await? })
     }
 
-    /// Finds a pod by its key, else by its name. A pod of the key comes first, then one without a
-    /// key.
+    /// Finds a pod by its key, else by the name of its Machine, else by the name of its Node.
     async fn lookup(&self, key: Option<&InstanceKey>, name: Option<&str>) -> Result<Option<Pod>, Error> {
         if let Some(key) = key.filter(|key| is_selectable(key)) {
             let found = self.pods(&format!("{KEY}={key}")).await?;
@@ -314,11 +313,14 @@ impl Account {
                 return Ok(Some(pod));
             }
         }
-        let mut found = Vec::new();
-        for name in name.map(name::candidates).unwrap_or_default() {
-            found.extend(self.pod(&name).await?);
+        let Some(name) = name else { return Ok(None) };
+        let of_machine = self.pod(&name::of_machine(name)).await?;
+        if of_machine.is_some() || name::machine_of(name).is_none() {
+            return Ok(of_machine);
         }
-        Ok(found.into_iter().min_by_key(|pod| reply::key(&pod.metadata).is_some()))
+        // The Node of that name. A pod of another key is that of another Machine.
+        let of_node = self.pod(name).await?;
+        Ok(of_node.filter(|pod| key.is_none() || reply::key(&pod.metadata).is_none()))
     }
 
     async fn create<K: Kind>(&self, began: Began, object: &K) -> Result<Result<K, kube::Error>, Error> {

@@ -29,13 +29,6 @@ pub(crate) fn secret_of(pod: &str) -> String {
     format!("{pod}{USER_DATA_SUFFIX}")
 }
 
-/// The pods that a name may mean: that of the Machine of this name, then that of the Node of this
-/// name.
-pub(crate) fn candidates(name: &str) -> Vec<String> {
-    let of_node = machine_of(name).map(|_| name.to_owned());
-    [of_machine(name)].into_iter().chain(of_node).collect()
-}
-
 /// Whether a text is a DNS label, as the names of Services and namespaces are.
 pub(crate) fn is_label(text: &str) -> bool {
     let is_legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -59,11 +52,5 @@ mod tests {
         for other in ["w-1", "machine-", "machine--", "machine-W", "machine-a.b"] {
             assert_eq!(machine_of(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn a_name_with_the_prefix_has_two_meanings() {
-        assert_eq!(candidates("w-1"), ["machine-w-1"]);
-        assert_eq!(candidates("machine-w-1"), ["machine-machine-w-1", "machine-w-1"]);
     }
 }

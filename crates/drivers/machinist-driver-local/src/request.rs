@@ -188,7 +188,7 @@ impl Creation {
         }
     }
 
-    /// Marks a pod that another program created as ours, if nobody has marked it meanwhile.
+    /// Marks a pod that another program created as ours, if it still has no marks of ours.
     pub(crate) fn adoption(&self, pod: &Pod) -> GuardedPatch {
         let (labels, annotations) = (pod.metadata.labels.as_ref(), pod.metadata.annotations.as_ref());
         let patch = GuardedPatch::new(pod.metadata.uid.as_deref().unwrap_or_default())

@@ -52,7 +52,7 @@ async fn grant(cluster: &Cluster, user: &str) {
 async fn without_permissions_every_call_is_denied() {
     let cluster = Cluster::with(Authorization::Rbac).await;
     ensure(&*cluster.driver(), &instance_spec("a")).await.expect("created by another user");
-    let driver = cluster.driver_as("nobody");
+    let driver = cluster.driver_as("stranger");
     let kinds = [
         ensure(&*driver, &instance_spec("b")).await.map(drop),
         driver.instances().find(&recorded("a")).await.map(drop),
@@ -63,7 +63,7 @@ async fn without_permissions_every_call_is_denied() {
     for result in kinds {
         let error = result.expect_err("not permitted");
         assert_eq!(error.kind, ErrorKind::Denied);
-        assert!(error.message.contains("User \"nobody\" cannot"), "{error}");
+        assert!(error.message.contains("User \"stranger\" cannot"), "{error}");
     }
     assert_eq!(cluster.names("pods"), ["machine-a"]);
 }

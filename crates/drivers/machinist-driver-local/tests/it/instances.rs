@@ -141,6 +141,7 @@ async fn the_name_of_the_node_means_the_same_instance() {
     let which = InstanceRef { name: Some(made.name.clone()), ..unrecorded("a") };
     assert_eq!(found(&*driver, &which).await.id, made.id);
     // A Machine may be called like that, too.
+    assert_eq!(find(&*driver, &unrecorded("machine-a")).await, Sighting::Absent);
     let other = ensure(&*driver, &instance_spec("machine-a")).await.expect("created");
     assert_eq!(other.id, id("machine-a"));
     assert_eq!(found(&*driver, &unrecorded("machine-a")).await.id, other.id);

@@ -17,7 +17,7 @@ enum Mutant {
     FailedIsRefused,
     /// The wait that the server asks for is ignored.
     NoWait,
-    /// Nobody owns a pod that exists.
+    /// Every object looks as if it had no key.
     NoOwners,
     /// The deletion of a pod is never sent.
     NoDeletion,
