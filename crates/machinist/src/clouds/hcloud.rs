@@ -12,7 +12,7 @@ use machinist_driver_hcloud::{
 };
 
 use super::{
-    Cloud, CloudArgs, ForExplanations, ForMachines, ForNodes, ForUp, NodeCloud, UpCloud, hcloud_traffic,
+    Cloud, ForExplanations, ForMachines, ForNodes, ForUp, Given, NodeCloud, UpCloud, hcloud_traffic,
 };
 use crate::args::value::go_bool;
 use crate::wiring::credential::TokenFrom;
@@ -50,7 +50,7 @@ const METRICS_ADDRESS: &str = ":8233";
 /// The variable whose file is followed while the process runs, and not read once.
 const TOKEN_FILE: &str = "HCLOUD_TOKEN_FILE";
 
-fn for_machines(_: &CloudArgs) -> anyhow::Result<ForMachines> {
+fn for_machines(_: &Given<'_>) -> anyhow::Result<ForMachines> {
     Ok(ForMachines::ready(Arc::new(provider(options()?)?.with_machine_ids()), PROMISES.call_bound))
 }
 

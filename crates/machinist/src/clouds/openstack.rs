@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use machinist_driver_openstack::{OpenStackOptions, OpenStackProvider, PROMISES, validate};
 
-use super::{Cloud, CloudArgs, ForExplanations, ForMachines};
+use super::{Cloud, ForExplanations, ForMachines, Given};
 
 /// The row of the registry.
 pub(super) const CLOUD: Cloud = Cloud {
@@ -22,7 +22,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     up: None,
 };
 
-fn for_machines(_: &CloudArgs) -> anyhow::Result<ForMachines> {
+fn for_machines(_: &Given<'_>) -> anyhow::Result<ForMachines> {
     let options = OpenStackOptions::from_env(|name| std::env::var(name).ok());
     Ok(ForMachines::ready(Arc::new(OpenStackProvider::new(options)), PROMISES.call_bound))
 }
