@@ -67,7 +67,8 @@ pub(crate) enum Command {
     /// needs, the manager, the machine controller, and a simulated cloud. Instances of that cloud
     /// boot and join the cluster as Nodes. No other program is needed. With --cloud hcloud, the
     /// cloud is a stand-in for Hetzner Cloud, and the cloud controller manager runs too. With
-    /// --cloud docker, the machines are containers, in a cluster that kubeadm makes. Ctrl-C stops
+    /// --cloud docker, the machines are containers, in a cluster that kubeadm makes. With --cloud
+    /// local, the machines are pods of the cluster itself. Ctrl-C stops
     /// everything.
     Up(UpArgs),
     /// Run only the API server, to test other controllers against it

@@ -9,6 +9,8 @@ mod aws;
 pub(crate) mod docker;
 mod hcloud;
 mod hcloud_traffic;
+#[cfg(feature = "local")]
+pub(crate) mod local;
 #[cfg(feature = "openstack")]
 mod openstack;
 mod sim;
@@ -29,6 +31,7 @@ use machinist_instance::Error;
 use machinist_serve::Metrics;
 use serde_json::Value;
 
+use crate::args::ClusterArgs;
 use crate::wiring::credential::TokenFrom;
 
 /// The clouds, in the order of the help.
@@ -40,6 +43,8 @@ pub(crate) static CLOUDS: &[Cloud] = &[
     aws::CLOUD,
     #[cfg(feature = "openstack")]
     openstack::CLOUD,
+    #[cfg(feature = "local")]
+    local::CLOUD,
 ];
 
 /// The state of a process whose provider can be used at once.
@@ -64,13 +69,19 @@ pub(crate) struct Cloud {
     /// The first flag that is set and that only this cloud has.
     pub own_flag: fn(&CloudArgs) -> Option<&'static str>,
     /// Returns what a machine controller needs. An error names a wrong flag or variable.
-    pub for_machines: fn(&CloudArgs) -> anyhow::Result<ForMachines>,
+    pub for_machines: fn(&Given<'_>) -> anyhow::Result<ForMachines>,
     /// The cloud controller manager of the cloud, if there is one.
     pub for_nodes: Option<NodeCloud>,
     /// How checks and explanations get the provider.
     pub reader: Reader,
     /// How `up` runs the cloud, if it can.
     pub up: Option<ForUp>,
+}
+
+/// The flags of a machine controller from which a cloud reads its settings.
+pub(crate) struct Given<'a> {
+    pub cloud: &'a CloudArgs,
+    pub clusters: &'a ClusterArgs,
 }
 
 /// What a machine controller needs of a cloud.
@@ -155,6 +166,9 @@ pub(crate) enum UpCloud {
     Hcloud,
     /// Containers of a Docker engine.
     Docker,
+    /// Pods of the embedded API server.
+    #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "no row has it then"))]
+    Local,
 }
 
 /// The flags of a machine controller that choose a cloud and its settings.

@@ -51,6 +51,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("machinist-driver-hcloud", &["machinist-instance", "machinist-driver", "machinist-driver-http"]),
     ("machinist-driver-aws", &["machinist-instance", "machinist-driver", "machinist-driver-http"]),
     ("machinist-driver-openstack", &["machinist-instance", "machinist-driver", "machinist-driver-http"]),
+    // Its cloud is an API server, which it calls like every other part does.
+    ("machinist-driver-local", &["machinist-instance", "machinist-driver", "machinist-kube"]),
     // An engine in memory is a driver itself: there is no program behind it.
     ("machinist-standin-docker", &["machinist-instance", "machinist-driver"]),
     // A mail service is another program, too. Its client knows the fence of a call.
@@ -113,6 +115,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-driver-hcloud",
             "machinist-driver-aws",
             "machinist-driver-openstack",
+            "machinist-driver-local",
             "machinist-mailer",
             "machinist-mailgun",
             "machinist-standin-hcloud",

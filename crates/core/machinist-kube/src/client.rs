@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | POST, PUT, PATCH | never | `request_timeout`, body included |
 //! | DELETE | never | `delete_timeout`, body included |
-//! | GET, LIST | at most 3 times in 10 s, on 429, 5xx, transport errors | `request_timeout` each |
+//! | GET, LIST | `read_retries` times (3) in 10 s, on 429, 5xx, transport errors | `request_timeout` each |
 //! | WATCH | never (the watch loop repeats it) | none (the watch loop has one) |
 //!
 //! A connection that is not made within half of `request_timeout` fails. So a write whose deadline
@@ -110,6 +110,14 @@ pub async fn connect(
         let parsed = server.parse();
         config.cluster_url = parsed.map_err(|_| ConnectError::Server { server: server.clone() })?;
     }
+    connect_to(config, options)
+}
+
+/// Creates a client with our policy for the API server of a configuration. Sends no request.
+///
+/// # Errors
+/// Fails if the credential or the certificates cannot be used.
+pub fn connect_to(mut config: kube::Config, options: &ClientOptions) -> Result<kube::Client, ConnectError> {
     config.default_retry = false;
     config.connect_timeout = Some(options.request_timeout.min(options.delete_timeout) / 2);
     let server = config.cluster_url.to_string();

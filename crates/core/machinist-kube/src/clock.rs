@@ -254,6 +254,13 @@ impl Skew {
         Some(low.unsigned_abs().max(high.unsigned_abs()))
     }
 
+    /// Likely time of the API server minus the local time, when the local clock shows `now`: the
+    /// middle between the bounds. `None` before the first answer with a `Date`.
+    pub fn likely(&self, now: Timestamp) -> Option<SignedDuration> {
+        let (low, high) = self.lock().as_ref()?.bounds(now, Instant::now());
+        Some(low.saturating_add(high) / 2)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

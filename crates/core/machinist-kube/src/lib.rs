@@ -55,7 +55,7 @@ mod barrier_tests;
 mod queue_tests;
 
 pub use barrier::Barrier;
-pub use client::{KubeconfigSource, connect, is_answer, layer_client, no_cluster};
+pub use client::{KubeconfigSource, connect, connect_to, is_answer, layer_client, no_cluster};
 pub use clock::{Clock, Moment, SharedClock, Skew, SystemClock, TokioClock};
 pub use cluster::Cluster;
 pub use lease::{Elector, Leadership, LeaseOptions};

@@ -22,9 +22,6 @@ use crate::backoff::{Backoff, Jitter};
 use crate::limiter::Limiter;
 use crate::request::{ClientOptions, RequestError, RequestReport, user_agent_header};
 
-/// Maximum number of repetitions of a read.
-const READ_RETRIES: u32 = 3;
-
 /// No read is repeated later than this after its first attempt, because a reconcile waits for the
 /// answer.
 const READ_RETRY_WINDOW: Duration = Duration::from_secs(10);
@@ -174,7 +171,7 @@ where
                 Ok(answer) => Some(retry_after(answer.headers()).unwrap_or_default()),
                 Err(_) => Some(Duration::ZERO),
             };
-            let Some(asked) = wait.filter(|_| attempt < READ_RETRIES) else {
+            let Some(asked) = wait.filter(|_| attempt < self.shared.options.read_retries) else {
                 return answer.map(into_response);
             };
             let wait = asked.max(self.shared.backoff(attempt));

@@ -19,6 +19,9 @@ pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// chosen another object to delete.
 pub const DEFAULT_DELETE_TIMEOUT: Duration = Duration::from_secs(35);
 
+/// Default number of repetitions of a read.
+pub const DEFAULT_READ_RETRIES: u32 = 3;
+
 /// Function that receives a report of each finished request.
 pub type RequestObserver = Arc<dyn Fn(&RequestReport<'_>) + Send + Sync>;
 
@@ -56,6 +59,8 @@ pub struct ClientOptions {
     pub request_timeout: Duration,
     /// Timeout of a DELETE, from sending to the last byte of its answer.
     pub delete_timeout: Duration,
+    /// Maximum number of repetitions of a read. With 0, the caller repeats reads itself.
+    pub read_retries: u32,
     /// The local clock, compared with the clock of the API server.
     pub clock: SharedClock,
     /// Receives the `Date` headers of the API server.
@@ -77,6 +82,7 @@ impl ClientOptions {
             burst: None,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             delete_timeout: DEFAULT_DELETE_TIMEOUT,
+            read_retries: DEFAULT_READ_RETRIES,
             clock: SystemClock::shared(),
             skew: Skew::default(),
             observer: None,

@@ -17,6 +17,9 @@
 //! without a provider id, with its hostname as its only address, and with the taint that a cloud
 //! controller manager removes.
 //!
+//! A [`Host`] runs machines that are pods: it makes an instance of the simulated cloud for each pod,
+//! and a fleet boots it.
+//!
 //! When the instance loses power, the machine's one task is dropped, so all of this stops at once.
 //! A machine prints its progress on the instance's console. If the server rejects its token, the
 //! machine retries at growing intervals and never joins.
@@ -28,6 +31,7 @@ mod backoff;
 mod bootstrap;
 mod connect;
 mod fleet;
+mod host;
 mod identity;
 mod kubelet;
 mod lease;
@@ -39,6 +43,7 @@ mod user_data;
 
 pub use connect::{Auth, ClientConnector, ClientError, HttpsConnector, Metadata, NODE_USER_AGENT};
 pub use fleet::{Fleet, FleetOptions, Join, PodWatch};
+pub use host::Host;
 pub use identity::{Keys, NodeIdentity, RandomKeys, SeededKeys};
 pub use kubelet::{CloudProvider, Kubelet};
 pub use machine::MachineTiming;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use machinist_driver::Provider;
 use machinist_driver_aws::{AwsOptions, AwsProvider, Http, PROMISES, validate};
 
-use super::{Cloud, CloudArgs, ForMachines, Reader};
+use super::{Cloud, ForMachines, Given, Reader};
 use crate::wrong_flags::WrongFlags;
 
 /// The row of the registry.
@@ -22,7 +22,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     up: None,
 };
 
-fn for_machines(_: &CloudArgs) -> anyhow::Result<ForMachines> {
+fn for_machines(_: &Given<'_>) -> anyhow::Result<ForMachines> {
     let options = AwsOptions::from_env(|name| std::env::var(name).ok());
     let options = options.map_err(|error| WrongFlags::new(error.to_string()))?;
     let provider = AwsProvider::new(options)?;

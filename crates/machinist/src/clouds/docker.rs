@@ -15,7 +15,7 @@ use machinist_driver_docker::{
 };
 use machinist_instance::{ErrorKind, Scope};
 
-use super::{Cloud, CloudArgs, ForExplanations, ForMachines, ForUp, Reader, UpCloud};
+use super::{Cloud, ForExplanations, ForMachines, ForUp, Given, Reader, UpCloud};
 use crate::wrong_flags::WrongFlags;
 
 /// The row of the registry.
@@ -99,8 +99,8 @@ fn privileges(text: &str) -> Result<Privileges, String> {
     text.parse().map_err(|_| "expected full, caps or none".to_owned())
 }
 
-fn for_machines(args: &CloudArgs) -> anyhow::Result<ForMachines> {
-    let options = options(&args.docker)?;
+fn for_machines(given: &Given<'_>) -> anyhow::Result<ForMachines> {
+    let options = options(&given.cloud.docker)?;
     let opened = async move { Ok(Arc::new(provider(options).await?) as Arc<dyn Provider>) };
     Ok(ForMachines {
         provider: Box::pin(opened),

@@ -12,7 +12,7 @@ use machinist_driver_hcloud::{
     GARDENER_NAME, HcloudOptions, HcloudProvider, Http, OptionsError, PROMISES, TokenSource, validate,
 };
 
-use super::{Cloud, CloudArgs, ForMachines, ForNodes, ForUp, NodeCloud, Reader, UpCloud, hcloud_traffic};
+use super::{Cloud, ForMachines, ForNodes, ForUp, Given, NodeCloud, Reader, UpCloud, hcloud_traffic};
 use crate::args::value::go_bool;
 use crate::wiring::credential::TokenFrom;
 use crate::wrong_flags::WrongFlags;
@@ -48,7 +48,7 @@ const METRICS_ADDRESS: &str = ":8233";
 /// The variable whose file is followed while the process runs, and not read once.
 const TOKEN_FILE: &str = "HCLOUD_TOKEN_FILE";
 
-fn for_machines(_: &CloudArgs) -> anyhow::Result<ForMachines> {
+fn for_machines(_: &Given<'_>) -> anyhow::Result<ForMachines> {
     let provider = provider(options()?)?.with_machine_ids();
     let traffic = provider.traffic().clone();
     Ok(ForMachines::ready(Arc::new(provider), PROMISES.call_bound, Some(traffic)))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use machinist_driver::Provider;
 use machinist_driver_openstack::{OpenStackOptions, OpenStackProvider, PROMISES, validate};
 
-use super::{Cloud, CloudArgs, ForMachines, Reader};
+use super::{Cloud, ForMachines, Given, Reader};
 
 /// The row of the registry.
 pub(super) const CLOUD: Cloud = Cloud {
@@ -22,7 +22,7 @@ pub(super) const CLOUD: Cloud = Cloud {
     up: None,
 };
 
-fn for_machines(_: &CloudArgs) -> anyhow::Result<ForMachines> {
+fn for_machines(_: &Given<'_>) -> anyhow::Result<ForMachines> {
     let options = OpenStackOptions::from_env(|name| std::env::var(name).ok());
     let provider = OpenStackProvider::new(options);
     let traffic = provider.traffic().clone();

@@ -7,7 +7,7 @@ use machinist_cloud_sim::{Clock, Cloud as SimulatedCloud, Settings};
 use machinist_driver::Provider;
 use machinist_driver_sim::{Endpoint, PROMISES, ProviderSpec, SimProvider};
 
-use super::{Cloud, CloudArgs, ForMachines, ForUp, HEADING, Reader, UpCloud};
+use super::{Cloud, ForMachines, ForUp, Given, HEADING, Reader, UpCloud};
 use crate::wrong_flags::WrongFlags;
 
 /// The row of the registry.
@@ -43,8 +43,8 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
     Endpoint::parse(text).map_err(|_| "expected http://ADDRESS:PORT, without a path".to_owned())
 }
 
-fn for_machines(args: &CloudArgs) -> anyhow::Result<ForMachines> {
-    let Some(endpoint) = args.sim.sim_endpoint.clone() else {
+fn for_machines(given: &Given<'_>) -> anyhow::Result<ForMachines> {
+    let Some(endpoint) = given.cloud.sim.sim_endpoint.clone() else {
         return Err(WrongFlags::new("--sim-endpoint: expected the URL of the simulated cloud").into());
     };
     Ok(ForMachines::ready(Arc::new(SimProvider::at(endpoint)), PROMISES.call_bound, None))

@@ -19,7 +19,7 @@ use machinist_plan::mcm::orphan;
 use crate::args::{
     ClusterFlag, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, config_of_machine_controller,
 };
-use crate::clouds::{CLOUDS, CloudArgs, STARTING, traffic};
+use crate::clouds::{CLOUDS, CloudArgs, Given, STARTING, traffic};
 use crate::wiring::{LeaseName, Prerequisite, Process, SecureOptions, Shows, of_port};
 use crate::wrong_flags::WrongFlags;
 
@@ -27,7 +27,7 @@ use crate::wrong_flags::WrongFlags;
 const LEAST_DEAD_NODE_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
-    run_served(args, || served(&args.cloud)).await
+    run_served(args, || served(&Given { cloud: &args.cloud, clusters: &args.clusters })).await
 }
 
 /// Serves the classes of one provider, which is not in the registry.
@@ -122,14 +122,14 @@ struct Served {
 ///
 /// # Errors
 /// If the settings of a cloud are wrong, or if a flag of another cloud is set.
-fn served(args: &CloudArgs) -> anyhow::Result<Served> {
-    let clouds = args.served();
+fn served(given: &Given<'_>) -> anyhow::Result<Served> {
+    let clouds = given.cloud.served();
     for other in CLOUDS.iter().filter(|cloud| clouds.iter().all(|served| served.name != cloud.name)) {
-        if let Some(flag) = (other.own_flag)(args) {
+        if let Some(flag) = (other.own_flag)(given.cloud) {
             bail!(WrongFlags::new(format!("{flag}: expected only with --provider {}", other.name)));
         }
     }
-    let needs: Vec<_> = clouds.iter().map(|cloud| (cloud.for_machines)(args)).collect::<Result<_, _>>()?;
+    let needs: Vec<_> = clouds.iter().map(|cloud| (cloud.for_machines)(given)).collect::<Result<_, _>>()?;
     let call_bound = needs.iter().map(|needed| needed.call_bound).max().unwrap_or_default();
     let slow = needs.iter().find(|needed| needed.waits_for != STARTING);
     let waits_for = slow.map_or(STARTING, |needed| needed.waits_for);

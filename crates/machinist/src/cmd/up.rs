@@ -64,7 +64,7 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     check_flags(args)?;
     let docker = match args.cloud {
         UpCloud::Docker => Some(DockerIdentity::of(args.data_dir.as_deref())?),
-        UpCloud::Sim | UpCloud::Hcloud => None,
+        UpCloud::Sim | UpCloud::Hcloud | UpCloud::Local => None,
     };
     let variables = match &docker {
         Some(docker) => docker.variables(args.node_image.as_deref().unwrap_or(NODE_IMAGE))?.to_vec(),

@@ -281,6 +281,10 @@ mod tests {
                 include_str!("../../../../docs/src/clouds/openstack.md"),
                 include_str!("../../../../examples/openstack.yaml"),
             ),
+            (
+                include_str!("../../../../docs/src/clouds/local.md"),
+                include_str!("../../../../examples/local.yaml"),
+            ),
         ];
         for (page, example) in pages {
             let (_, block) = page.split_once("```yaml\n").expect("a page begins with a class");

@@ -137,6 +137,21 @@ pub(super) async fn connect(
     Ok(Clients { control: control_client, target })
 }
 
+/// Returns the address of the control cluster, and a client of it with these options once it is
+/// awaited. Sends no request.
+///
+/// # Errors
+/// If the flags name no cluster.
+pub(crate) fn control_cluster(
+    args: &ClusterArgs,
+    options: ClientOptions,
+) -> anyhow::Result<(String, impl Future<Output = anyhow::Result<kube::Client>> + use<>)> {
+    let (sources, _) = sources(args, &options.user_agent)?;
+    let options = ClientOptions { server: sources.server.clone(), ..options };
+    let address = sources.control_host();
+    Ok((address, async move { connect_client(&sources.control, &options).await.context("control cluster") }))
+}
+
 /// Creates the clients for TokenReviews and for SubjectAccessReviews: of the control cluster, which
 /// usually runs this process and those that read its metrics.
 ///

@@ -15,4 +15,6 @@ mod restart;
 mod up;
 mod up_docker;
 mod up_hcloud;
+#[cfg(feature = "local")]
+mod up_local;
 mod why;

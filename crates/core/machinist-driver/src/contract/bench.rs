@@ -11,7 +11,7 @@ use machinist_instance::{
     Promises, ProviderId, Sighting, UserData,
 };
 
-use super::{Ending, Hook, Played, Subject, Trouble};
+use super::{Ending, Hook, LABEL_LETTERS, Played, Subject, Trouble};
 use crate::{Driver, Initializer};
 
 /// A stand-in for a bootstrap token. No error message may contain it.
@@ -63,7 +63,8 @@ impl<'a> Bench<'a> {
     }
 
     pub(crate) fn key(&self, which: &str) -> InstanceKey {
-        InstanceKey::new(last_letters(&format!("{}-{}-{which}", self.subject.run_id(), self.case)))
+        let key = format!("{}-{}-{which}", self.subject.run_id(), self.case);
+        InstanceKey::new(last_letters(&key, LABEL_LETTERS))
     }
 
     /// The key of a balancer. The cleanup deletes the balancer even if the case fails.
@@ -92,7 +93,7 @@ impl<'a> Bench<'a> {
 
     pub(crate) fn name(&self, which: &str) -> NodeName {
         let name = format!("{}-{}-{which}", self.subject.run_id(), self.case.replace('_', "-"));
-        NodeName::new(last_letters(&name)).expect("a case has a name")
+        NodeName::new(last_letters(&name, self.subject.longest_name())).expect("a case has a name")
     }
 
     /// Returns a valid spec. The cleanup deletes its instance even if the case fails.
@@ -327,10 +328,10 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// In most clouds an instance name is a DNS label, and a key is the value of a label, with at most
-/// 63 characters. The end of the text differs between instances, so the beginning is cut.
-fn last_letters(text: &str) -> &str {
-    let kept = text.len().saturating_sub(63);
+/// Shortens a text to that number of letters. The end of the text differs between instances, so the
+/// beginning is cut.
+fn last_letters(text: &str, letters: usize) -> &str {
+    let kept = text.len().saturating_sub(letters);
     text[kept..].trim_start_matches(['-', '_'])
 }
 

@@ -27,7 +27,8 @@ async fn ensure_creates_the_instance_of_the_spec(bench: &Bench<'_>) -> Played {
     check(made.key.as_ref() == Some(&spec.key), || {
         format!("key: expected {}, got {:?}", spec.key, made.key)
     })?;
-    check(made.name == spec.name, || format!("name: expected {}, got {}", spec.name, made.name))?;
+    let node = bench.subject.node_name(&spec.name);
+    check(made.name == node, || format!("name: expected {node}, got {}", made.name))?;
     let tagged = made.tags.get("purpose").map(String::as_str) == Some("contract");
     check(tagged, || format!("tags: expected purpose=contract, got {:?}", made.tags))?;
     bench.check_alive(&spec.key, 1).await

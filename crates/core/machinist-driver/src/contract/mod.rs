@@ -37,6 +37,9 @@ use serde_json::Value;
 use crate::Provider;
 use bench::Bench;
 
+/// Number of letters of a DNS label. In most clouds the name of an instance is one.
+const LABEL_LETTERS: usize = 63;
+
 /// A driver under test, and the hooks of its cloud.
 #[async_trait]
 pub trait Subject: Send + Sync {
@@ -82,6 +85,16 @@ pub trait Subject: Send + Sync {
     /// every text as its own id.
     fn malformed_ids(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// The name with which the kubelet of the instance of that name registers its Node.
+    fn node_name(&self, name: &NodeName) -> NodeName {
+        name.clone()
+    }
+
+    /// Number of letters that the name of an instance may have.
+    fn longest_name(&self) -> usize {
+        LABEL_LETTERS
     }
 
     /// An id of this run, unique among all runs against the account. Keys and names contain it.

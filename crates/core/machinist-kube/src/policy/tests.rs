@@ -58,7 +58,7 @@ async fn a_read_succeeds_after_a_few_failures() {
     for verdict in [|| Verdict::Answer(503), || Verdict::Answer(429), || Verdict::Refuse, || Verdict::Reset] {
         let server = FakeServer::new();
         server.put(PATH, json!({}));
-        let mut failures = READ_RETRIES;
+        let mut failures = crate::request::DEFAULT_READ_RETRIES;
         server.hook(move |_| match failures {
             0 => Verdict::Pass,
             _ => {
@@ -69,6 +69,16 @@ async fn a_read_succeeds_after_a_few_failures() {
         assert!(maps(&server).get("a").await.is_ok());
         assert_eq!(server.seen().len(), 4);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_retries_a_read_is_sent_once() {
+    let server = FakeServer::new();
+    server.hook(|_| Verdict::Answer(503));
+    let options = ClientOptions { read_retries: 0, ..ClientOptions::new("test") };
+    let maps: Api<ConfigMap> = Api::namespaced(server.client_with(&options), "ns");
+    assert!(maps.get("a").await.is_err());
+    assert_eq!(server.seen().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 //! paused time; one test uses HTTPS.
 
 mod benchmarks;
+mod host;
 mod https;
 mod joining;
 mod pods;

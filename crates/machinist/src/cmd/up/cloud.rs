@@ -1,19 +1,21 @@
-//! The cloud of a run: the simulated cloud, a stand-in for the API of Hetzner Cloud, or a Docker
-//! engine.
+//! The cloud of a run: the simulated cloud, a stand-in for the API of Hetzner Cloud, pods of the
+//! embedded API server, or a Docker engine.
 //!
-//! The first two have a simulated cloud inside that boots the instances, so `up` counts instances
+//! The first three have a simulated cloud inside that boots the instances, so `up` counts instances
 //! in the same ledger. An engine keeps no ledger.
 
 mod docker;
 mod folder;
 mod in_process;
 mod network;
+mod pods;
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use machinist_apiserver::Server;
 use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_driver::Provider;
 use machinist_driver_hcloud::{BalancerDefaults, Endpoint, HcloudOptions, HcloudProvider};
@@ -26,7 +28,7 @@ pub(super) use self::docker::{
     DOCKER, Docker, FILES as DOCKER_FILES, Identity as DockerIdentity, NODE_IMAGE, PortMoved, TOKEN_GROUP,
     Target,
 };
-pub(super) use self::folder::HCLOUD;
+pub(super) use self::folder::{HCLOUD, LOCAL};
 use self::in_process::InProcess;
 pub(super) use self::network::POD_NETWORK;
 use crate::args::UpArgs;
@@ -49,6 +51,8 @@ pub(super) enum Choice {
     Hcloud,
     /// An engine that has answered.
     Docker(Arc<Docker>),
+    /// Pods.
+    Local,
 }
 
 /// The cloud of a run.
@@ -60,6 +64,8 @@ pub(super) enum Backend {
     Hcloud(Standin),
     /// The containers of an engine.
     Docker(Arc<Docker>),
+    /// Pods. The cloud boots the machines inside of them.
+    Local(Cloud),
 }
 
 /// Numbers of instances.
@@ -76,9 +82,10 @@ pub(super) struct Counts {
 /// Addresses of a cloud.
 #[derive(Debug, Clone)]
 pub(super) struct CloudUrls {
-    /// URL for clients of the cloud.
+    /// URL for clients of the cloud; for pods, their resource.
     pub api: String,
-    /// URL of the functions for the operator; for a Docker engine, the name of the cluster.
+    /// URL of the functions for the operator; for a Docker engine, the name of the cluster; for
+    /// pods, their resource.
     pub control: String,
 }
 
@@ -98,6 +105,7 @@ impl Choice {
                 Ok(Self::Docker(Arc::new(Docker::connect(args, identity, folder).await?)))
             }
             (UpCloud::Hcloud, _) => Ok(Self::Hcloud),
+            (UpCloud::Local, _) => Ok(Self::Local),
             (UpCloud::Sim | UpCloud::Docker, _) => Ok(Self::Sim),
         }
     }
@@ -108,6 +116,7 @@ impl Choice {
             Self::Sim => UpCloud::Sim,
             Self::Hcloud => UpCloud::Hcloud,
             Self::Docker(_) => UpCloud::Docker,
+            Self::Local => UpCloud::Local,
         }
     }
 
@@ -115,7 +124,7 @@ impl Choice {
     pub(super) fn docker(&self) -> Option<&Arc<Docker>> {
         match self {
             Self::Docker(docker) => Some(docker),
-            Self::Sim | Self::Hcloud => None,
+            Self::Sim | Self::Hcloud | Self::Local => None,
         }
     }
 
@@ -126,6 +135,7 @@ impl Choice {
     pub(super) fn in_memory(&self) -> anyhow::Result<Backend> {
         match self {
             Self::Sim => Ok(Backend::Sim(Cloud::in_memory(Settings::default(), Clock::wall()))),
+            Self::Local => Ok(Backend::Local(Cloud::in_memory(Settings::default(), Clock::wall()))),
             Self::Hcloud => {
                 let settings = machinist_standin_hcloud::Settings::default();
                 Ok(Backend::Hcloud(Standin::in_memory(settings, Clock::wall())))
@@ -143,7 +153,7 @@ impl Backend {
     /// Docker engine.
     pub(super) fn machines(&self) -> Option<&Cloud> {
         match self {
-            Self::Sim(cloud) => Some(cloud),
+            Self::Sim(cloud) | Self::Local(cloud) => Some(cloud),
             Self::Hcloud(standin) => Some(standin.machines()),
             Self::Docker(_) => None,
         }
@@ -153,7 +163,7 @@ impl Backend {
     pub(super) fn docker(&self) -> Option<&Arc<Docker>> {
         match self {
             Self::Docker(docker) => Some(docker),
-            Self::Sim(_) | Self::Hcloud(_) => None,
+            Self::Sim(_) | Self::Hcloud(_) | Self::Local(_) => None,
         }
     }
 
@@ -164,7 +174,7 @@ impl Backend {
     pub(super) async fn counts(&self) -> anyhow::Result<Counts> {
         match self {
             Self::Docker(docker) => docker.counts().await,
-            Self::Sim(cloud) => Ok(Counts::of(cloud)),
+            Self::Sim(cloud) | Self::Local(cloud) => Ok(Counts::of(cloud)),
             Self::Hcloud(standin) => Ok(Counts::of(standin.machines())),
         }
     }
@@ -179,8 +189,13 @@ impl Backend {
     }
 
     /// Returns the provider for the controllers, with the network of that name. The provider calls
-    /// the cloud in this process.
-    pub(super) fn provider(&self, network: Option<&str>) -> Arc<dyn Provider> {
+    /// the cloud in this process. Pods are in the API server, in the namespace of the Machines.
+    pub(super) fn provider(
+        &self,
+        network: Option<&str>,
+        server: &Server,
+        namespace: &str,
+    ) -> Arc<dyn Provider> {
         match self {
             Self::Sim(cloud) => Arc::new(SimProvider::in_process(cloud.clone())),
             Self::Hcloud(standin) => {
@@ -198,6 +213,7 @@ impl Backend {
                 Arc::new(HcloudProvider::over(Arc::new(InProcess(standin.clone())), options))
             }
             Self::Docker(docker) => docker.provider(),
+            Self::Local(_) => pods::provider(server, namespace),
         }
     }
 
@@ -207,7 +223,7 @@ impl Backend {
     /// If the cloud rejects the name.
     pub(super) async fn ensure_network(&self, name: Option<&str>) -> anyhow::Result<Option<String>> {
         match (self, name) {
-            (Self::Sim(_) | Self::Docker(_), _) | (Self::Hcloud(_), None) => Ok(None),
+            (Self::Sim(_) | Self::Docker(_) | Self::Local(_), _) | (Self::Hcloud(_), None) => Ok(None),
             (Self::Hcloud(standin), Some(name)) => {
                 let id = network::ensure(standin, name).await?;
                 Ok(Some(format!(
@@ -248,6 +264,8 @@ impl Backend {
                 });
                 Ok(CloudUrls { api, control })
             }
+            // The API server serves the pods.
+            Self::Local(_) => Ok(CloudUrls { api: "pods".to_owned(), control: "pods".to_owned() }),
             // The engine has its own socket.
             Self::Docker(docker) => Ok(CloudUrls { api: docker.engine(), control: docker.name().to_owned() }),
         }
@@ -267,7 +285,7 @@ impl UpCloud {
         let data_dir = crate::wiring::in_shell(data_dir);
         match self {
             Self::Sim => format!("machinist up --data-dir {data_dir}"),
-            Self::Hcloud | Self::Docker => {
+            Self::Hcloud | Self::Docker | Self::Local => {
                 format!("machinist up --cloud {} --data-dir {data_dir}", self.cloud().name)
             }
         }

@@ -8,6 +8,7 @@
 //!     +-------- cloud controller manager -> cloud, with `--cloud hcloud`
 //! ```
 //!
+//! With `--cloud local`, the instances are pods of this API server, and a simulated host runs them.
 //! With `--cloud docker`, the instances join a second API server, which runs in a container.
 
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ use machinist_controllers::mcm::{
 };
 use machinist_controllers::{Clients, Contract, Ended, ProcessInspector, ProcessOptions, ccm as controllers};
 use machinist_driver_docker::PROMISES;
-use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
+use machinist_node_sim::{Fleet, FleetOptions, Host, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
 use machinist_serve::{listen, serve};
 use serde_json::Value;
@@ -50,6 +51,9 @@ use crate::wiring;
 
 /// Name of this installation in the cloud.
 const CLUSTER: &str = "up";
+
+/// User-Agent of the host of pods.
+const HOST: &str = "machinist-host";
 
 /// Retry interval after the cloud reported exhausted resources. For a real cloud it is
 /// ten minutes; here a user who raises the quota is waiting for the result.
@@ -82,6 +86,8 @@ pub(super) struct Cluster {
     api_server: ApiServer,
     /// The simulated machines; absent for a Docker engine.
     fleet: Option<Fleet>,
+    /// The host of the pods of `--cloud local`.
+    host: Option<Host>,
     manager: Running,
     machine_controller: Running,
     cloud_controller_manager: Option<controllers::Running>,
@@ -132,6 +138,12 @@ impl Cluster {
             let metadata = Metadata { server: api_server.url(), ca_pem: api_server.ca_pem().to_owned() };
             Fleet::start(machines, FleetOptions::new(metadata, Arc::new(HttpsConnector)))
         });
+        let host = match &cloud {
+            Backend::Local(machines) => {
+                Some(Host::start(machines, embedded::client(&server, HOST), &namespace))
+            }
+            Backend::Sim(_) | Backend::Hcloud(_) | Backend::Docker(_) => None,
+        };
         let (target, nodes) = match cloud.docker() {
             #[expect(clippy::disallowed_methods, reason = "nothing is ever sent")]
             None => (None, watch::channel(BTreeMap::new()).1),
@@ -152,7 +164,7 @@ impl Cluster {
             options(&namespace, "machine-controller-manager"),
             None,
         );
-        let provider = cloud.provider(network);
+        let provider = cloud.provider(network, &server, &namespace);
         let installation = cloud.docker().map_or(CLUSTER, |docker| docker.name());
         let mut machine_options = MachineOptions::new(provider.clone(), installation);
         if target.is_some() {
@@ -175,7 +187,7 @@ impl Cluster {
             controllers.push(serve_inspector(&mut parts, inspector.clone()).await?);
         }
         let cloud_controller_manager = match args.cloud {
-            UpCloud::Sim | UpCloud::Docker => None,
+            UpCloud::Sim | UpCloud::Docker | UpCloud::Local => None,
             UpCloud::Hcloud => {
                 embedded::let_nodes_be_initialized(&client, &namespace).await?;
                 let running = ccm::start(&server, provider, &namespace, network)?;
@@ -199,6 +211,7 @@ impl Cluster {
             remarks,
             api_server,
             fleet,
+            host,
             manager,
             machine_controller,
             cloud_controller_manager,
@@ -241,6 +254,7 @@ impl Cluster {
             cloud,
             api_server,
             fleet,
+            host,
             manager,
             machine_controller,
             cloud_controller_manager,
@@ -252,7 +266,7 @@ impl Cluster {
         if cloud.docker().is_some() {
             machine_controller.drain(PROMISES.call_bound).await.tell();
         }
-        drop((manager, machine_controller, cloud_controller_manager, fleet));
+        drop((manager, machine_controller, cloud_controller_manager, host, fleet));
         parts.shutdown().await;
         api_server.shutdown().await;
     }

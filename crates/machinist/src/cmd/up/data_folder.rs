@@ -6,6 +6,7 @@
 //! up.json         the applied namespace             disks                        files of the instances
 //! hcloud          a stand-in, instead of ledger     kubeconfig                   written at each start
 //! docker          a cluster of containers, instead of ledger
+//! local           the machines inside of pods, instead of ledger
 //! ```
 //!
 //! Files are created in this order: lock, ledger, state, keys, and the rest. So if a first start is
@@ -22,7 +23,7 @@ use machinist_apiserver::{Config, Folder, Kept, Key, Server, StorageError};
 use machinist_cloud_sim::{Clock, Cloud, Ledger, LedgerEntry};
 use machinist_node_sim::NodeIdentity;
 
-use super::cloud::{Backend, Choice, DOCKER, DOCKER_FILES, HCLOUD};
+use super::cloud::{Backend, Choice, DOCKER, DOCKER_FILES, HCLOUD, LOCAL};
 use super::earlier_run::{self, NOTE_FILE, Note};
 use crate::clouds::UpCloud;
 use crate::embedded::data_folder::{
@@ -35,12 +36,13 @@ use crate::wiring::{LEDGER_FILE, in_shell, set_aside};
 /// state.
 const MADE_AFTER_THE_STATE: [&str; 4] = [KEY_FILES[0], KEY_FILES[1], KEY_FILES[2], NOTE_FILE];
 /// Files that an interrupted first start may leave.
-const OURS: [&str; 11] = [
+const OURS: [&str; 12] = [
     LOCK_FILE,
     STATE_FILE,
     LEDGER_FILE,
     HCLOUD,
     DOCKER,
+    LOCAL,
     "disks",
     KUBECONFIG_FILE,
     KEY_FILES[0],
@@ -120,10 +122,11 @@ pub(super) fn open(
     {
         bail!("--data-dir {}: {}", path.display(), without_cluster(path, machine, recorded));
     }
-    // An engine has no ledger: the controllers look each container up.
+    // An engine has no ledger: the controllers look each container up. A pod is an object of the
+    // API server, and its machine is recorded when its host starts it.
     let unknown = match cloud {
         UpCloud::Sim | UpCloud::Hcloud => stored.unknown_to(ledger.as_ref()),
-        UpCloud::Docker => Vec::new(),
+        UpCloud::Docker | UpCloud::Local => Vec::new(),
     };
     let (unknown, unserved): (Vec<_>, Vec<_>) =
         unknown.into_iter().partition(|instance| instance.machine.namespace() == served);
@@ -477,6 +480,7 @@ impl Strangers {
             UpCloud::Sim => format!("curl -d '{{\"id\":\"{id}\"}}' {control_url}/kill"),
             UpCloud::Hcloud => format!("curl -X DELETE {control_url}/servers/{}", id.identity()),
             UpCloud::Docker => format!("docker rm --force --volumes {name}"),
+            UpCloud::Local => format!("kubectl delete pod {name}"),
         };
         format!(
             "{count} to no Machine, such as {id} ({name}). The controllers do not delete unknown instances. To delete this one: {delete}"

@@ -273,6 +273,10 @@ fn render_reachable(at: &Reachable<'_>) -> String {
             let list = format!("docker ps --filter label=machinist.dev/cluster={control}");
             (format!("Docker; {list} lists the containers"), list)
         }
+        UpCloud::Local => (
+            "of this API server; a simulated host runs them".to_owned(),
+            format!("kubectl get pods,services,secrets -l machine-provider=local{flag}"),
+        ),
     };
     let (of_nodes, get_nodes, kinds) = match target_kubeconfig {
         None => (String::new(), String::new(), "machinedeployments,machinesets,machines,nodes"),
@@ -311,7 +315,7 @@ fn render_reachable(at: &Reachable<'_>) -> String {
     for example in examples {
         text.push_str(&format!("  {example}\n"));
     }
-    if matches!(which, UpCloud::Hcloud | UpCloud::Docker) && example.is_some() {
+    if matches!(which, UpCloud::Hcloud | UpCloud::Docker | UpCloud::Local) && example.is_some() {
         text.push_str(&format!("  {list_instances}\n"));
     }
     text.push('\n');
@@ -325,7 +329,7 @@ fn is_zero(number: &usize) -> bool {
 fn render_stopped(what: &Stopped<'_>) -> String {
     let Stopped { instances_alive, instances_stopped, cloud, state, kubeconfig_kept } = what;
     let mut text = match (cloud, state) {
-        (UpCloud::Sim | UpCloud::Hcloud, _) => {
+        (UpCloud::Sim | UpCloud::Hcloud | UpCloud::Local, _) => {
             format!("Stopped the API server, the controllers and {instances_alive} simulated instances")
         }
         (UpCloud::Docker, State::NeverKept) => {

@@ -5,6 +5,7 @@
 //! --cloud hcloud   hcloud/hcloud.jsonl            the objects of the API
 //!                  hcloud/machines/ledger.jsonl   the instances that boot, and disks beside it
 //! --cloud docker   docker/cluster.json            the name of the cluster, and its CA beside it
+//! --cloud local    local/ledger.jsonl             the machines inside of pods, and disks beside it
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -21,6 +22,10 @@ use crate::wiring::{self, LEDGER_FILE, set_aside};
 
 /// Directory of the stand-in.
 pub(in crate::cmd::up) const HCLOUD: &str = "hcloud";
+/// Directory of the machines inside of pods.
+pub(in crate::cmd::up) const LOCAL: &str = "local";
+/// Ledger of the machines inside of pods.
+const LOCAL_LEDGER: &str = "local/ledger.jsonl";
 /// Objects of the stand-in.
 const HCLOUD_OBJECTS: &str = "hcloud/hcloud.jsonl";
 /// Ledger of the machines of the stand-in.
@@ -34,6 +39,7 @@ impl UpCloud {
             Self::Sim => LEDGER_FILE,
             Self::Hcloud => HCLOUD_LEDGER,
             Self::Docker => DOCKER_FILES[2],
+            Self::Local => LOCAL_LEDGER,
         }
     }
 
@@ -43,6 +49,7 @@ impl UpCloud {
             Self::Sim => &[LEDGER_FILE],
             Self::Hcloud => &[HCLOUD_LEDGER, HCLOUD_OBJECTS],
             Self::Docker => &DOCKER_FILES,
+            Self::Local => &[LOCAL_LEDGER],
         }
     }
 
@@ -56,6 +63,7 @@ impl UpCloud {
             Self::Sim => data_dir.to_owned(),
             Self::Hcloud => data_dir.join(HCLOUD).join("machines"),
             Self::Docker => data_dir.join(DOCKER),
+            Self::Local => data_dir.join(LOCAL),
         }
     }
 
@@ -64,7 +72,8 @@ impl UpCloud {
     /// # Errors
     /// If there is such state. The error has the command for that cloud.
     pub(in crate::cmd::up) fn refuse_folder_of_another_cloud(self, data_dir: &Path) -> anyhow::Result<()> {
-        let marks = [(Self::Sim, LEDGER_FILE), (Self::Hcloud, HCLOUD), (Self::Docker, DOCKER)];
+        let marks =
+            [(Self::Sim, LEDGER_FILE), (Self::Hcloud, HCLOUD), (Self::Docker, DOCKER), (Self::Local, LOCAL)];
         let mut others = marks.into_iter().filter(|(cloud, _)| *cloud != self);
         let found = others.find(|(_, mark)| !data_folder::files(data_dir, &[mark]).is_empty());
         let Some((other, _)) = found else { return Ok(()) };
@@ -111,6 +120,7 @@ impl Choice {
     pub(in crate::cmd::up) fn resume(&self, data_dir: &Path, kept: Option<Kept>) -> anyhow::Result<Backend> {
         match self {
             Self::Sim => wiring::resume_ledger(data_dir, kept).map(Backend::Sim),
+            Self::Local => wiring::resume_ledger(&data_dir.join(LOCAL), kept).map(Backend::Local),
             Self::Hcloud => {
                 // The stand-in opens the ledger again. The lock of the data directory keeps other
                 // processes away meanwhile.
