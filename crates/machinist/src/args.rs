@@ -6,6 +6,7 @@
 
 mod capi;
 mod cloud_controller_manager;
+mod clusters;
 mod command_line;
 mod configuration;
 mod controllers;
@@ -29,10 +30,10 @@ use crate::clouds::{self, UpCloud};
 
 pub(crate) use self::capi::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, CrdKinds, StandInName};
 pub(crate) use self::cloud_controller_manager::{CloudControllerManagerArgs, Controller};
+pub(crate) use self::clusters::ClusterArgs;
 pub(crate) use self::configuration::{config_of_machine_controller, config_of_manager};
 pub(crate) use self::controllers::{
-    ClusterArgs, LeaderArgs, LogArgs, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs,
-    ManagerArgs,
+    LeaderArgs, LogArgs, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, ManagerArgs,
 };
 pub(crate) use self::secure::SecureArgs;
 pub(crate) use self::value::{ClusterFlag, ExplainedKind, InfrastructureKind, ObjectArg};

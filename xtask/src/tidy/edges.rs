@@ -34,7 +34,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     // A driver never sees a Machine.
     ("machinist-driver", &["machinist-instance"]),
-    // Connections and the meaning of their failures. It knows no cloud.
+    // Connections, one request with its limits and counters, and what failures mean. It knows no
+    // cloud.
     ("machinist-driver-http", &["machinist-instance", "machinist-driver"]),
     // Servers of other programs share the accept loop of ours.
     ("machinist-cloud-sim", &["machinist-instance", "machinist-serve"]),

@@ -4,8 +4,8 @@
 //!
 //! - The first paragraph of a doc comment becomes the description that `kubectl explain` shows.
 //!   Further paragraphs are for readers of the code.
-//! - A field is required if it is not an `Option` and has no default. `extend("required" = [...])` on
-//!   the struct requires a field that our programs can do without.
+//! - A field is required if it is not an `Option` and has no default. `extend("required" = [...])`
+//!   on the struct requires a field that our programs can do without.
 //! - `#[schemars(skip)]` is on the map of unknown fields. The API server keeps unknown fields only
 //!   with `x-kubernetes-preserve-unknown-fields`.
 

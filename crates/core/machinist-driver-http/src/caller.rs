@@ -1,4 +1,4 @@
-//! [`Caller`]: sends the requests of one account, with what every request needs.
+//! [`HttpCaller`]: sends the requests of one account, with what every request needs.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{CloudClock, may_change};
 use machinist_instance::Error;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::header;
 use crate::nature::{Nature, NoAnswer};
-use crate::traffic::{CallLabels, Traffic};
+use crate::traffic::Traffic;
 use crate::transport::Transport;
 
 /// Reads the wall clock.
@@ -22,7 +22,7 @@ pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// What a request does, for the log, the counters and the kind of an error without an answer.
 #[derive(Debug, Clone)]
-pub struct About<'a> {
+pub struct HttpCall<'a> {
     /// Whether the request changes the cloud.
     pub nature: Nature,
     /// The request in the log, for example `Nova: POST /servers`. Errors do not repeat it.
@@ -33,7 +33,7 @@ pub struct About<'a> {
 
 /// Sends the requests of one account: one attempt each, with a time limit. It counts requests, and
 /// measures the clock of the cloud by the header `Date` of the answers.
-pub struct Caller {
+pub struct HttpCaller {
     transport: Arc<dyn Transport>,
     attempt_within: Duration,
     traffic: Traffic,
@@ -41,7 +41,7 @@ pub struct Caller {
     now: Now,
 }
 
-impl Caller {
+impl HttpCaller {
     /// Creates a caller whose attempts end after this time. Nothing is sent.
     pub fn new(transport: Arc<dyn Transport>, attempt_within: Duration, traffic: Traffic, now: Now) -> Self {
         Self { transport, attempt_within, traffic, clock: CloudClock::default(), now }
@@ -74,18 +74,19 @@ impl Caller {
     /// `Unavailable` if this process may no longer change the cloud, if the request cannot have
     /// reached the cloud, or if a request that only reads has no answer. `Ambiguous` if a request
     /// that changes the cloud has no answer.
-    pub async fn send(&self, request: Request<Bytes>, about: About<'_>) -> Result<Response<Bytes>, Error> {
+    pub async fn send(&self, request: Request<Bytes>, about: HttpCall<'_>) -> Result<Response<Bytes>, Error> {
         if about.nature == Nature::Changes {
             may_change()?;
         }
-        let method = request.method().clone();
-        let (sent, began, in_flight) = (self.now(), Instant::now(), self.traffic.begin());
+        let in_flight = self.traffic.begin(request.method().clone(), about.endpoint);
+        let sent = self.now();
         let answer = timeout(self.attempt_within, self.transport.send(request)).await.unwrap_or_else(|_| {
             Err(NoAnswer::Lost(format!("no answer within {} s", self.attempt_within.as_secs())))
         });
-        drop(in_flight);
-        let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
-        self.traffic.count(&CallLabels { method, endpoint: about.endpoint, code }, began.elapsed());
+        match &answer {
+            Ok(answer) => in_flight.answered(answer.status()),
+            Err(_) => drop(in_flight),
+        }
         let answer = answer.map_err(|lost| {
             tracing::info!(call = about.action, error = %lost, "The cloud did not answer a request");
             Error::new(about.nature.without_answer(&lost), lost.to_string())

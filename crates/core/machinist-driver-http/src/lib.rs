@@ -1,8 +1,8 @@
 //! What the drivers of clouds with an HTTP API share: the base URL of an API, connections, sending
 //! with a time limit and counters, and what a missing answer means for a call.
 //!
-//! Deliberately absent: retries, authentication, pages of lists, and the error codes of any cloud.
-//! The clients of the drivers have the last three, and the runtime has the first.
+//! Deliberately absent: retries, which the runtime makes; authentication, pages of lists, and the
+//! error codes of any cloud, which the clients of the drivers have.
 
 mod caller;
 mod endpoint;
@@ -14,7 +14,7 @@ pub mod pipe;
 mod traffic;
 mod transport;
 
-pub use caller::{About, Caller, Now};
+pub use caller::{HttpCall, HttpCaller, Now};
 pub use endpoint::{Endpoint, EndpointError};
 pub use excerpt::excerpt;
 pub use nature::{Nature, NoAnswer};

@@ -1,32 +1,29 @@
-//! Counters of the requests, for metrics.
+//! Counts the requests, for metrics.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, StatusCode};
+use tokio::time::Instant;
 
-/// The labels of one counter of requests.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// The labels of one finished request.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallLabels {
     /// The HTTP method.
     pub method: Method,
     /// The path with `-` instead of an id, for example `/servers/-`, or the name of the action.
     pub endpoint: Cow<'static, str>,
-    /// The HTTP status. `None` if no answer arrived.
+    /// The HTTP status. `None` if no answer arrived, or if the caller stopped waiting.
     pub code: Option<u16>,
 }
 
-impl fmt::Display for CallLabels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.method, self.endpoint)?;
-        match self.code {
-            Some(code) => write!(f, ": {code}"),
-            None => f.write_str(": no answer"),
-        }
+impl CallLabels {
+    /// The status as text; `error` without an answer.
+    pub fn code_text(&self) -> String {
+        self.code.map_or_else(|| "error".to_owned(), |code| code.to_string())
     }
 }
 
@@ -36,7 +33,6 @@ pub struct Traffic(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    calls: Mutex<BTreeMap<String, u64>>,
     in_flight: AtomicUsize,
     observer: OnceLock<Observer>,
 }
@@ -45,12 +41,6 @@ struct Shared {
 type Observer = Box<dyn Fn(&CallLabels, Duration) + Send + Sync>;
 
 impl Traffic {
-    /// Number of finished requests since the start, by method, path and status, for example
-    /// `GET /servers/-: 200`.
-    pub fn calls(&self) -> BTreeMap<String, u64> {
-        self.lock().clone()
-    }
-
     /// Number of requests without an answer yet.
     pub fn in_flight(&self) -> usize {
         self.0.in_flight.load(Ordering::Relaxed)
@@ -64,34 +54,40 @@ impl Traffic {
     }
 
     /// Counts a request as in flight from now until the result is dropped.
-    pub(crate) fn begin(&self) -> InFlight {
+    pub(crate) fn begin(&self, method: Method, endpoint: Cow<'static, str>) -> InFlight {
         self.0.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(self.clone())
-    }
-
-    pub(crate) fn count(&self, labels: &CallLabels, took: Duration) {
-        if let Some(observer) = self.0.observer.get() {
-            observer(labels, took);
-        }
-        *self.lock().entry(labels.to_string()).or_default() += 1;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
-        self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        let labels = CallLabels { method, endpoint, code: None };
+        InFlight { traffic: self.clone(), labels, began: Instant::now() }
     }
 }
 
 impl fmt::Debug for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Traffic").field(&*self.lock()).finish()
+        f.debug_struct("Traffic").field("in_flight", &self.in_flight()).finish()
     }
 }
 
-/// A request in flight. A caller that stops waiting drops it, too.
-pub(crate) struct InFlight(Traffic);
+/// A request in flight. It is finished when this is dropped, also because its caller stopped
+/// waiting.
+pub(crate) struct InFlight {
+    traffic: Traffic,
+    labels: CallLabels,
+    began: Instant,
+}
+
+impl InFlight {
+    /// Notes the answer, which ends the request.
+    pub(crate) fn answered(mut self, status: StatusCode) {
+        self.labels.code = Some(status.as_u16());
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let shared = &self.traffic.0;
+        shared.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if let Some(observer) = shared.observer.get() {
+            observer(&self.labels, self.began.elapsed());
+        }
     }
 }

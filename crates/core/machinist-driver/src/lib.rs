@@ -337,7 +337,8 @@ pub trait Instances: Send + Sync {
     async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error>;
 
     /// Lists the instances without a key that carry the marks of one of these classes
-    /// ([`Provider::marks_of`]): another program created them. The result is complete or an error.
+    /// ([`Provider::marks_of`]): another program created them. Instances with the marks of another
+    /// cluster are left out. The result is complete or an error.
     /// A cloud without such marks returns none, without a request.
     async fn list_marked(&self, _provider_specs: &[Value]) -> Result<Vec<Instance>, Error> {
         Ok(Vec::new())

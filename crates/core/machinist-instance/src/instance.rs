@@ -105,7 +105,8 @@ pub struct InstanceRef {
     pub key: Option<InstanceKey>,
     /// The name of the instance, even if the cloud has not created it.
     pub name: Option<NodeName>,
-    /// The recorded name of the Node, if it is not the name of the instance.
+    /// The recorded name of the Node, if it is not the name of the instance. Only drivers of clouds
+    /// that name the Nodes read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<NodeName>,
     /// The native id that the caller recorded. A driver may search by it before all others, because

@@ -16,8 +16,8 @@ use crate::identity::{InstanceKey, NodeName};
 pub struct InstanceSpec {
     /// The key that makes creation idempotent: at most one instance ever has it.
     pub key: InstanceKey,
-    /// The name of the instance. In most clouds it is the host name, with which the kubelet registers
-    /// the Node.
+    /// The name of the instance. In most clouds it is the host name, with which the kubelet
+    /// registers the Node.
     pub name: NodeName,
     /// The installation to which the instance belongs. [`crate::Scope::Ours`] lists by this name.
     pub cluster: String,

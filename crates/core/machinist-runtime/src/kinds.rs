@@ -2,8 +2,8 @@
 //!
 //! [`keys!`](crate::keys) makes the queue key of a contract from one row per kind, and
 //! [`kinds!`](crate::kinds) connects each key with its [`Kind`](crate::Kind), which answers all
-//! questions of the runtime about the key. So a new kind is a row in each table and one `impl Kind`, and
-//! no list of kinds can miss it.
+//! questions of the runtime about the key. So a new kind is a row in each table and one `impl
+//! Kind`, and no list of kinds can miss it.
 //!
 //! There are two tables, because the files of the kinds use the key.
 

@@ -21,8 +21,8 @@
 //! process    watches and workers, started and ended together; watch_log says that a watch fails
 //! ```
 //!
-//! A change goes from watched to take_in, to the queue, to `work` in process, to the pass of its key
-//! (`kinds!`), to `Kind::act`, to write.
+//! A change goes from watched to take_in, to the queue, to `work` in process, to the pass of its
+//! key (`kinds!`), to `Kind::act`, to write.
 //!
 //! A [`Contract`] defines the watched kinds and the queue keys, and each [`Kind`] a pass. This
 //! crate names no kind of object. Cargo proves that, because no dependency of this crate knows the

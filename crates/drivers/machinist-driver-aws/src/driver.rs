@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
-use machinist_driver_http::{Caller, Http, Now, Traffic, Transport};
+use machinist_driver_http::{Http, HttpCaller, Now, Traffic, Transport};
 use machinist_instance::{
     AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Foreign, Instance, InstanceKey,
     InstanceRef, InstanceSpec, KeyTag, Marks, Place, Promises, ProviderId, RecordedId, Scope, Sighting,
@@ -167,7 +167,7 @@ impl Provider for AwsProvider {
             Error::new(ErrorKind::Denied, text)
         })?;
         let (transport, traffic) = (self.transport.clone(), self.traffic.clone());
-        let caller = Caller::new(transport, ATTEMPT_WITHIN, traffic, self.now.clone());
+        let caller = HttpCaller::new(transport, ATTEMPT_WITHIN, traffic, self.now.clone());
         let client = Client::new(caller, self.options.clone(), region.to_owned(), login);
         Ok(Arc::new(Account { client, root_devices: Mutex::default() }))
     }
@@ -274,16 +274,29 @@ impl Account {
 
     /// Finds an instance that another program created for the same purpose: it has the name, the
     /// marks of the class and no key, and is young enough.
+    ///
+    /// # Errors `Denied` if another instance has the name and the marks. It may be that of a
+    /// Machine that was created again from a backup, without its recorded id. A second instance
+    /// would run beside it.
     async fn adoptable(&self, spec: &InstanceSpec, of_class: &Tags) -> Result<Option<Ec2Instance>, Error> {
         let Some(since) = spec.adopt_made_since else { return Ok(None) };
         let mut found = self.client.instances(&request::by_tag(NAME, spec.name.as_str())).await?;
-        found.retain(|found| {
-            reply::key(found, None).is_none()
-                && !reply::is_deleting(found)
-                && since <= reply::created(found)
-                && reply::marks(found, of_class) == Marks::OfClass
-        });
-        Ok(reply::choose(found, None))
+        found.retain(|found| !reply::is_deleting(found) && reply::marks(found, of_class) == Marks::OfClass);
+        let is_new =
+            |found: &Ec2Instance| reply::key(found, None).is_none() && since <= reply::created(found);
+        let (new, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_new);
+        match (reply::choose(new, None), others.first()) {
+            (Some(new), _) => Ok(Some(new)),
+            (None, None) => Ok(None),
+            (None, Some(other)) => {
+                let text = format!(
+                    "instance {} has the name {} and the marks of the class, and was not created for this \
+                     Machine; delete it, or set it as spec.providerID",
+                    other.instance_id, spec.name
+                );
+                Err(Error::new(ErrorKind::Denied, text))
+            }
+        }
     }
 
     /// Tags an instance with the key. A credential that may not write tags keeps it without a key.
@@ -422,6 +435,10 @@ impl Instances for Account {
         // Without both marks, the filter would find the instances of other clusters.
         for marks in classes.iter().filter(|marks| tag::has_marks(marks.iter().map(String::as_str))) {
             for found in self.client.instances(&request::by_marks(marks)).await? {
+                let carried = reply::tags(&found);
+                if !marks.iter().all(|mark| carried.contains_key(mark)) {
+                    continue;
+                }
                 let instance = self.instance(found, None)?;
                 marked.insert(instance.id.clone(), instance);
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Balancers, Driver, Initializer, Instances, Provider, Routes, Volumes};
-use machinist_driver_http::{Caller, Http, Now, Traffic, Transport};
+use machinist_driver_http::{Http, HttpCaller, Now, Traffic, Transport};
 use machinist_instance::{
     AccountId, BalancerKey, BalancerNote, CallBudget, CallRate, CreateGuarantee, Credential, Error,
     ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag, Marks, NodeName, Place, Promises,
@@ -207,7 +207,7 @@ impl Provider for HcloudProvider {
         })?;
         let (transport, traffic) = (self.transport.clone(), self.traffic.clone());
         let client = Client {
-            caller: Caller::new(transport, ATTEMPT_WITHIN, traffic, self.now.clone()),
+            caller: HttpCaller::new(transport, ATTEMPT_WITHIN, traffic, self.now.clone()),
             endpoint: self.options.endpoint.clone(),
             authorization,
             account: account.clone(),
@@ -564,9 +564,11 @@ impl Instances for Account {
 
     async fn list_marked(&self, provider_specs: &[Value]) -> Result<Vec<Instance>, Error> {
         let clusters: BTreeSet<&str> = provider_specs.iter().filter_map(gardener::cluster_of).collect();
-        let mut marked = Vec::new();
+        if clusters.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (view, mut marked) = (self.view().await?, Vec::new());
         for cluster in clusters.into_iter().filter(|cluster| label::check_value("cluster", cluster).is_ok()) {
-            let view = self.view().await?;
             let servers = self.servers(request::by_label(MCM_CLUSTER, cluster)).await?;
             for server in servers {
                 marked.push(reply::instance(view, server)?);

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::kubeconfig::{self, Login};
 use crate::label::{self, CLUSTER, KEY, PROVIDER};
-use crate::options::{Connector, LocalOptions, OverTcp, client_options};
+use crate::options::{ClusterConnector, LocalOptions, OverTcp, client_options};
 use crate::reply::{self, PartOf};
 use crate::request::{self, Creation};
 use crate::spec::{self, ProviderSpec};
@@ -71,7 +71,7 @@ pub const PROMISES: Promises = Promises {
 #[derive(Clone)]
 pub struct LocalProvider {
     options: Arc<LocalOptions>,
-    connector: Arc<dyn Connector>,
+    connector: Arc<dyn ClusterConnector>,
 }
 
 impl LocalProvider {
@@ -82,7 +82,7 @@ impl LocalProvider {
 
     /// Makes the clients for the kubeconfigs of Secrets in another way.
     #[must_use]
-    pub fn connecting(self, connector: Arc<dyn Connector>) -> Self {
+    pub fn connecting(self, connector: Arc<dyn ClusterConnector>) -> Self {
         Self { connector, ..self }
     }
 
@@ -171,7 +171,10 @@ impl Driver for Account {
     }
 
     fn promises(&self) -> Promises {
-        PROMISES
+        let control = self.provider.options.control.as_ref();
+        let ends_with_process = control.is_some_and(|control| control.ends_with_process);
+        let is_elsewhere = matches!(self.login, Login::Kubeconfig(_));
+        Promises { calls_outlive_process: is_elsewhere || !ends_with_process, ..PROMISES }
     }
 
     fn clock_skew(&self) -> Option<SignedDuration> {
@@ -302,7 +305,7 @@ impl Account {
         Ok(Parts { services: self.of_key::<Service>(key).await?, secrets: self.of_key::<Secret>(key).await? })
     }
 
-    /// Finds a pod by its key, else by the name of its Machine, else by the name of its Node.
+    /// Finds a pod by its key, else by the name of its Machine.
     async fn lookup(&self, key: Option<&InstanceKey>, name: Option<&str>) -> Result<Option<Pod>, Error> {
         if let Some(key) = key.filter(|key| is_selectable(key)) {
             let found = self.pods(&format!("{KEY}={key}")).await?;
@@ -313,14 +316,10 @@ impl Account {
                 return Ok(Some(pod));
             }
         }
-        let Some(name) = name else { return Ok(None) };
-        let of_machine = self.pod(&name::of_machine(name)).await?;
-        if of_machine.is_some() || name::machine_of(name).is_none() {
-            return Ok(of_machine);
+        match name {
+            Some(name) => self.pod(&name::of_machine(name)).await,
+            None => Ok(None),
         }
-        // The Node of that name. A pod of another key is that of another Machine.
-        let of_node = self.pod(name).await?;
-        Ok(of_node.filter(|pod| key.is_none() || reply::key(&pod.metadata).is_none()))
     }
 
     async fn create<K: Kind>(&self, began: Began, object: &K) -> Result<Result<K, kube::Error>, Error> {
@@ -353,20 +352,6 @@ impl Account {
 
     fn of_write(&self, error: &kube::Error) -> Error {
         failure::of_write(error, &self.namespace)
-    }
-
-    /// The creation under the name of the Machine. The caller knows the name of the Node instead if
-    /// the Machine has the label `node`; the pod of the key then shows the name.
-    async fn named(&self, creation: Creation) -> Result<Creation, Error> {
-        if !creation.machine.starts_with(name::PREFIX) {
-            return Ok(creation);
-        }
-        let mut found = self.pods(&format!("{KEY}={}", creation.key)).await?;
-        found.retain(|pod| reply::pod_name(pod) == creation.machine);
-        Ok(match found.first() {
-            Some(pod) => creation.with_pod(reply::pod_name(pod)),
-            None => creation,
-        })
     }
 
     /// Creates the pod, or returns the one that was created for the key.
@@ -509,7 +494,6 @@ impl Instances for Account {
     async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
         let began = Began::now();
         let creation = Creation::of(spec, &self.namespace, &self.provider.options.namespace)?;
-        let creation = self.named(creation).await?;
         let pod = self.ensure_pod(began, &creation, spec).await?;
         // The pod exists also if the rest fails, so the caller must know of it.
         let completed = self.complete(began, &creation, &pod).await;

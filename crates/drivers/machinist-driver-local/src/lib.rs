@@ -33,4 +33,4 @@ mod request;
 mod spec;
 
 pub use driver::{LocalProvider, PROMISES, validate};
-pub use options::{Connector, ControlCluster, LocalOptions, client_options};
+pub use options::{ClusterConnector, ControlCluster, LocalOptions, client_options};

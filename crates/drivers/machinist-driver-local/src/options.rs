@@ -27,6 +27,9 @@ pub struct ControlCluster {
     pub address: String,
     /// A client with [`client_options`].
     pub client: Client,
+    /// Whether the API server ends with this process. Then no request of an earlier process can
+    /// still take effect.
+    pub ends_with_process: bool,
 }
 
 impl fmt::Debug for ControlCluster {
@@ -41,7 +44,7 @@ pub fn client_options() -> ClientOptions {
 }
 
 /// Makes the clients for the kubeconfigs of Secrets.
-pub trait Connector: Send + Sync {
+pub trait ClusterConnector: Send + Sync {
     /// Makes a client. Sends no request.
     ///
     /// # Errors
@@ -52,7 +55,7 @@ pub trait Connector: Send + Sync {
 /// Connects over TCP.
 pub(crate) struct OverTcp;
 
-impl Connector for OverTcp {
+impl ClusterConnector for OverTcp {
     fn connect(&self, config: kube::Config, options: &ClientOptions) -> Result<Client, Error> {
         connect_to(config, options)
             .map_err(|error| Error::new(ErrorKind::Denied, format!("kubeconfig: {error}")))

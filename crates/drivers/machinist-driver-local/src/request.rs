@@ -72,11 +72,6 @@ impl Creation {
         name::of_machine(&self.machine)
     }
 
-    /// The same instance, whose pod exists under that name.
-    pub(crate) fn with_pod(self, pod: &str) -> Self {
-        Self { machine: name::machine_of(pod).map_or(self.machine, str::to_owned), ..self }
-    }
-
     /// The labels of each object.
     fn labels(&self) -> Map {
         let ours = [(KEY, self.key.as_str()), (CLUSTER, &self.cluster)];

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
-use machinist_driver_http::{Caller, Now, Traffic, Transport};
+use machinist_driver_http::{HttpCaller, Now, Traffic, Transport};
 use machinist_instance::{
     AccountId, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
     InstanceSpec, KeyTag, Marks, Place, Power, Promises, ProviderId, RecordedId, Scope, Sighting,
@@ -169,7 +169,7 @@ impl Provider for OpenStackProvider {
             Some(transport) => transport.clone(),
             None => tls::transport(&login)?,
         };
-        let caller = Caller::new(transport, ATTEMPT_WITHIN, self.traffic.clone(), self.now.clone());
+        let caller = HttpCaller::new(transport, ATTEMPT_WITHIN, self.traffic.clone(), self.now.clone());
         let client = Client::new(caller, region.to_owned(), login);
         Ok(Arc::new(Account { client, flavors: Mutex::default(), memory: Memory::default() }))
     }
@@ -458,6 +458,9 @@ impl Instances for Account {
 
     async fn list_marked(&self, provider_specs: &[Value]) -> Result<Vec<Instance>, Error> {
         let classes: Vec<_> = provider_specs.iter().map(spec::tags_of).collect();
+        if !classes.iter().any(|tags| tag::has_marks(tags.keys().map(String::as_str))) {
+            return Ok(Vec::new());
+        }
         let mut servers = self.servers(&request::servers()).await?;
         servers.retain(|server| {
             let names = || server.metadata.keys().map(String::as_str);

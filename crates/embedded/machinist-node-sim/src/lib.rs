@@ -17,8 +17,8 @@
 //! without a provider id, with its hostname as its only address, and with the taint that a cloud
 //! controller manager removes.
 //!
-//! A [`Host`] runs machines that are pods: it makes an instance of the simulated cloud for each pod,
-//! and a fleet boots it.
+//! A [`Host`] runs machines that are pods: it makes an instance of the simulated cloud for each
+//! pod, and a fleet boots it.
 //!
 //! When the instance loses power, the machine's one task is dropped, so all of this stops at once.
 //! A machine prints its progress on the instance's console. If the server rejects its token, the

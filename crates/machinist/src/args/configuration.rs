@@ -8,9 +8,9 @@ use std::time::Duration;
 use machinist_api::GoDuration;
 use serde_json::{Value, json};
 
+use super::clusters::ClusterArgs;
 use super::controllers::{
-    ClusterArgs, CompatibilityArgs, LeaderArgs, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs,
-    ManagerArgs,
+    CompatibilityArgs, LeaderArgs, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, ManagerArgs,
 };
 use super::profiling::ProfilingArgs;
 use super::value::ClusterFlag;

@@ -23,7 +23,7 @@ const BUDGET: Gauge =
 pub(super) fn measure(metrics: &Metrics, calls: &Traffic, rates: Rates) {
     let measured = metrics.clone();
     calls.observe(move |call, took| {
-        let code = call.code.map_or_else(|| "error".to_owned(), |code| code.to_string());
+        let code = call.code_text();
         let method = call.method.as_str().to_lowercase();
         let labels = [("api_endpoint", call.endpoint.as_ref()), ("code", code.as_str()), ("method", &method)];
         measured.count(&REQUESTS, &labels);

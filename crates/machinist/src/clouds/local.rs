@@ -36,7 +36,8 @@ fn for_machines(given: &Given<'_>) -> anyhow::Result<ForMachines> {
     let (address, connecting) = wiring::control_cluster(given.clusters, client_options())?;
     let namespace = given.clusters.namespace.clone();
     let provider = async move {
-        let control = Some(ControlCluster { address, client: connecting.await? });
+        let client = connecting.await?;
+        let control = Some(ControlCluster { address, client, ends_with_process: false });
         let provider = LocalProvider::new(LocalOptions { namespace, control });
         Ok(Arc::new(provider) as Arc<dyn Provider>)
     };
@@ -50,7 +51,8 @@ fn for_machines(given: &Given<'_>) -> anyhow::Result<ForMachines> {
 
 /// Returns the provider of `up`, whose pods are in the embedded API server.
 pub(crate) fn for_up(client: kube::Client, namespace: &str) -> Arc<dyn Provider> {
-    let control = Some(ControlCluster { address: ADDRESS_OF_UP.to_owned(), client });
+    let address = ADDRESS_OF_UP.to_owned();
+    let control = Some(ControlCluster { address, client, ends_with_process: true });
     Arc::new(LocalProvider::new(LocalOptions { namespace: namespace.to_owned(), control }))
 }
 

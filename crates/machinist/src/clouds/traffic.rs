@@ -5,7 +5,7 @@ use machinist_serve::{Counter, Gauge, Histogram, Metrics, REQUEST_SECONDS};
 
 const REQUESTS: Counter = Counter::new(
     "machinist_cloud_requests_total",
-    "Requests to the API of a cloud, by provider, method, path and code. Ids in the path are -.",
+    "Requests to the API of a cloud, by provider, method, path or action, and code. Ids are -.",
 );
 const REQUEST_DURATION: Histogram = Histogram::new(
     "machinist_cloud_request_duration_seconds",
@@ -21,7 +21,7 @@ const IN_FLIGHT: Gauge = Gauge::new(
 pub(crate) fn measure(metrics: &Metrics, provider: &'static str, traffic: &Traffic) {
     let measured = metrics.clone();
     traffic.observe(move |call, took| {
-        let code = call.code.map_or_else(|| "error".to_owned(), |code| code.to_string());
+        let code = call.code_text();
         let method = call.method.as_str();
         let labels = [
             ("code", code.as_str()),
@@ -47,7 +47,8 @@ mod tests {
     use bytes::Bytes;
     use http::{Request, Response};
     use jiff::Timestamp;
-    use machinist_driver_http::{About, Caller, Nature, NoAnswer, Transport};
+    use machinist_driver_http::{HttpCall, HttpCaller, Nature, NoAnswer, Transport};
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -58,28 +59,34 @@ mod tests {
         async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, NoAnswer> {
             match request.uri().path() {
                 "/servers/1" => Ok(Response::new(Bytes::new())),
+                "/servers/3" => std::future::pending().await,
                 _ => Err(NoAnswer::Lost("the connection broke".to_owned())),
             }
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn requests_are_counted_with_and_without_an_answer() {
         let (metrics, traffic) = (Metrics::default(), Traffic::default());
         measure(&metrics, "mars", &traffic);
         let now = Arc::new(|| Timestamp::UNIX_EPOCH);
-        let caller = Caller::new(Arc::new(Broken), Duration::from_secs(1), traffic, now);
+        let caller = HttpCaller::new(Arc::new(Broken), Duration::from_secs(1), traffic, now);
         for (path, is_answered) in [("/servers/1", true), ("/servers/2", false)] {
             let request = Request::get(path).body(Bytes::new()).expect("a request");
             let about =
-                About { nature: Nature::Reads, action: "GET /servers/-", endpoint: "/servers/-".into() };
+                HttpCall { nature: Nature::Reads, action: "GET /servers/-", endpoint: "/servers/-".into() };
             assert_eq!(caller.send(request, about).await.is_ok(), is_answered, "{path}");
         }
+        // A caller that stops waiting.
+        let request = Request::get("/servers/3").body(Bytes::new()).expect("a request");
+        let about =
+            HttpCall { nature: Nature::Reads, action: "GET /servers/-", endpoint: "/servers/-".into() };
+        assert!(timeout(Duration::from_millis(1), caller.send(request, about)).await.is_err());
         let text = metrics.text();
         for line in [
             r#"machinist_cloud_requests_total{code="200",endpoint="/servers/-",method="GET",provider="mars"} 1"#,
-            r#"machinist_cloud_requests_total{code="error",endpoint="/servers/-",method="GET",provider="mars"} 1"#,
-            r#"machinist_cloud_request_duration_seconds_count{method="GET",provider="mars"} 2"#,
+            r#"machinist_cloud_requests_total{code="error",endpoint="/servers/-",method="GET",provider="mars"} 2"#,
+            r#"_count{method="GET",provider="mars"} 3"#,
             r#"machinist_cloud_requests_in_flight{provider="mars"} 0"#,
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");

@@ -216,9 +216,12 @@ pub(crate) fn unkeyed(
     }
     // Ids have several spellings, so an index of the texts does not find all of them. A younger
     // Machine is a copy, unless the instance has its name.
+    // In some clouds an instance has the name of its Node.
+    let has_name =
+        |other: &MachineFacts| [other.name.as_str(), other.node_name()].contains(&instance.name.as_str());
     let records_it = |other: &MachineFacts| {
         let counts = (other.created, &other.uid) < (machine.created, &machine.uid)
-            || (other.uid != machine.uid && other.name == instance.name.as_str());
+            || (other.uid != machine.uid && has_name(other));
         let recorded = other.spec.provider_id().map(|text| provider.parse_id(text));
         let recorded = recorded.as_ref().and_then(RecordedId::ours);
         counts && recorded.is_some_and(|id| provider.same_instance(id, &instance.id))
@@ -231,7 +234,8 @@ pub(crate) fn unkeyed(
     }
 }
 
-/// The marks on an instance, for its class. Without the class, only marks of some other class show.
+/// The marks on an instance, for its class. Without the class, marks are those of some class, and
+/// an instance without any counts as another program's if all classes of the provider have some.
 fn marks_of(provider: &dyn Provider, instance: &Instance, provider_spec: Option<&Value>) -> Marks {
     match provider_spec {
         Some(provider_spec) => provider.marks_of(instance, provider_spec),

@@ -9,6 +9,7 @@ mod sighting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::orphan::Installation;
@@ -22,6 +23,7 @@ use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::orphan::{Action, Candidate, LIMIT_PERIOD, Settings, Snapshot};
 use machinist_runtime::{Ask, Kind, Lane, Observed, Opened, Remember, Stop};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use self::sighting::{may_be_recorded, same_instance, take_list};
 use super::contract::{Mcm, Runtime, World};
@@ -32,6 +34,10 @@ use super::options::Tools;
 use super::reference::reference;
 use super::seen::{BY_UID, Seen};
 use super::server_freeze::frozen_by_server;
+
+/// Time limit of the list of instances with the marks of a class. It is a part of the time limit of
+/// the call.
+const MARKED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Reason of the Events about an instance that is kept, or was deleted.
 const ORPHANED: &str = "OrphanedInstance";
@@ -148,7 +154,8 @@ fn class_reference(seen: &Observation) -> ObjectReference {
 }
 
 /// Emits an Event about an orphan. Its object is the Machine that the instance was made for,
-/// because Events of one object and one reason become a single Event.
+/// because many Events of one object and one reason become a single Event. An instance without a
+/// key has no such Machine; its Event is about the class.
 fn tell(runtime: &Runtime, seen: &Observation, id: &ProviderId, message: &str) {
     let instance = seen.snapshot.account.instances.get(id).map(|one| &one.instance);
     let lost = instance.and_then(|instance| {
@@ -214,9 +221,16 @@ fn list(runtime: &Arc<Runtime>, seen: &Observation) -> Result<(), Stop> {
     };
     runtime.ask_in(Lane::Idle, ask, async move {
         let mut found = driver.instances().list(&scope).await?;
-        let marked = driver.instances().list_marked(&provider_specs).await?;
-        let known: BTreeSet<_> = found.iter().map(|instance| instance.id.clone()).collect();
-        found.extend(marked.into_iter().filter(|instance| !known.contains(&instance.id)));
+        // Nothing is done with the marked ones but to report them, so the collection of our own
+        // does not wait for them.
+        match timeout(MARKED_WITHIN, driver.instances().list_marked(&provider_specs)).await {
+            Ok(Ok(marked)) => {
+                let known: BTreeSet<_> = found.iter().map(|instance| instance.id.clone()).collect();
+                found.extend(marked.into_iter().filter(|instance| !known.contains(&instance.id)));
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "Cannot list the instances of Go MCM"),
+            Err(_) => tracing::warn!("No list of the instances of Go MCM within {MARKED_WITHIN:?}"),
+        }
         Ok(found)
     })
 }

@@ -3,7 +3,7 @@
 use machinist_instance::{ErrorKind, InstanceRef, InstanceSpec, KeyTag, Marks, Place, Scope, Sighting};
 
 use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
-use super::{Ending, Played, cases};
+use super::{Ending, Hook, Played, cases};
 
 cases![
     reads_return_the_cluster_of_an_instance,
@@ -147,6 +147,8 @@ fn another(bench: &Bench<'_>) -> Played<machinist_instance::Credential> {
 async fn only_instances_of_other_programs_count_as_marked(bench: &Bench<'_>) -> Played {
     let ours = bench.spec("ours");
     let made = bench.complete(&ours).await?;
+    // Without a cloud where others create instances, the list is empty.
+    let theirs = bench.subject.made_by_others(&bench.name("theirs"), bench.subject.now()).await;
     bench.wait_until_visible().await;
     let classes = [ours.provider_spec.clone()];
     let listed = bench.quiet(bench.driver.instances().list_marked(&classes).await, "list_marked")?;
@@ -158,6 +160,9 @@ async fn only_instances_of_other_programs_count_as_marked(bench: &Bench<'_>) -> 
         check(one.key.is_none() && marks == Marks::OfClass, || {
             format!("list_marked: expected the marks of the class and no key, got {one:?}")
         })?;
+    }
+    if matches!(theirs, Hook::Missing) {
+        check(listed.is_empty(), || format!("list_marked: expected nothing, got {listed:?}"))?;
     }
     let without_classes = bench.quiet(bench.driver.instances().list_marked(&[]).await, "list_marked")?;
     check(without_classes.is_empty(), || "list_marked without classes: expected nothing".to_owned())

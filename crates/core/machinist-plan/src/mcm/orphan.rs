@@ -5,7 +5,7 @@
 //! and number:
 //!
 //! ```text
-//! every 15 minutes    list the instances of this installation
+//! every 15 minutes    list the instances of this installation, and those of Go MCM
 //! an orphan is seen   list again after ten minutes
 //! seen twice          list Machines and Nodes with quorum, then delete
 //! ```
@@ -121,7 +121,7 @@ pub struct AccountOrphans {
 pub struct AccountList {
     /// When it began.
     pub started: Timestamp,
-    /// Number of instances of this installation.
+    /// Number of instances of this installation, each of which has a key.
     pub instances: usize,
 }
 
@@ -308,7 +308,8 @@ fn collect(s: &Snapshot, listed: AccountList, steps: Vec<(&Candidate, Option<Orp
             }
             Some(OrphanStep::Wait(until)) => {
                 wait = wait.min(just_past(until));
-                first.get_or_insert((id, format!("it is collected after {until:.0} at the earliest")));
+                let ends = if one.instance.key.is_some() { "collected" } else { "reported" };
+                first.get_or_insert((id, format!("it is {ends} after {until:.0} at the earliest")));
             }
             Some(OrphanStep::ListAgain(at)) => {
                 first.get_or_insert((
@@ -388,10 +389,11 @@ fn is_worth_an_event(kept: &Kept) -> bool {
 
 fn report(one: &Candidate, kept: &Kept) -> String {
     let id = &one.instance.id;
-    format!(
-        "Instance {id} has no Machine, and is not deleted: {}. Delete it in the cloud if it is not needed",
-        kept_text(kept)
-    )
+    let fix = match kept {
+        Kept::NoKey => "Find out whether a Node or another cluster uses it, and else delete it in the cloud",
+        _ => "Delete it in the cloud if it is not needed",
+    };
+    format!("Instance {id} has no Machine, and is not deleted: {}. {fix}", kept_text(kept))
 }
 
 /// Why an instance is kept, for users.

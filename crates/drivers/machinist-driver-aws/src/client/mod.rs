@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
-use machinist_driver_http::{About, Caller, Nature, header};
+use machinist_driver_http::{HttpCall, HttpCaller, Nature, header};
 use machinist_instance::ErrorKind;
 use serde::de::DeserializeOwned;
 
@@ -41,7 +41,7 @@ const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
 
 /// The API of one account in one region.
 pub(crate) struct Client {
-    pub(crate) caller: Caller,
+    pub(crate) caller: HttpCaller,
     pub(crate) options: Arc<AwsOptions>,
     pub(crate) region: String,
     login: Login,
@@ -49,7 +49,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(caller: Caller, options: Arc<AwsOptions>, region: String, login: Login) -> Self {
+    pub(crate) fn new(caller: HttpCaller, options: Arc<AwsOptions>, region: String, login: Login) -> Self {
         Self { caller, options, region, login, remembered: sts::Remembered::default() }
     }
 
@@ -102,7 +102,7 @@ impl Client {
     /// Sends a request, which is signed if there are keys.
     async fn send<T: DeserializeOwned>(&self, call: &Call, keys: Option<&Keys>) -> Result<T, Failure> {
         let request = self.request(call, keys)?;
-        let about = About { nature: call.nature, action: call.action, endpoint: call.action.into() };
+        let about = HttpCall { nature: call.nature, action: call.action, endpoint: call.action.into() };
         read(call, &self.caller.send(request, about).await?)
     }
 

@@ -69,7 +69,7 @@ pub(crate) fn created(found: &Ec2Instance) -> Timestamp {
     attached.map_or(found.launch_time, |attached| attached.min(found.launch_time))
 }
 
-fn tags(found: &Ec2Instance) -> Tags {
+pub(crate) fn tags(found: &Ec2Instance) -> Tags {
     found.tag_set.item.iter().map(|tag| (tag.key.clone(), tag.value.clone())).collect()
 }
 

@@ -40,9 +40,8 @@ impl Creation {
             let text = format!("providerSpec.region: expected {region}, got {}", class.region);
             return Err(Error::new(ErrorKind::InvalidSpec, text));
         }
-        let of_machine = Placement::of_machine(&spec.annotations)?;
         if class.placement == Placement::default() {
-            class.placement = of_machine;
+            class.placement = Placement::of_annotations(&spec.annotations)?;
         }
         let tags = tags(spec, &class.tags)?;
         Ok(Self { token: spec.key.as_str().to_owned(), user_data: user_data(spec)?, class, tags })
@@ -182,6 +181,10 @@ fn market(call: Call, market: Option<&Market>) -> Call {
 
 fn placement(call: Call, placement: &Placement) -> Call {
     call.with_some("Placement.GroupId", placement.group_id.as_deref())
+        .with_some("Placement.GroupName", placement.group_name.as_deref())
+        .with_some("Placement.AvailabilityZone", placement.zone.as_deref())
+        .with_some("Placement.HostResourceGroupArn", placement.host_group.as_deref())
+        .with_some("Placement.SpreadDomain", placement.spread_domain.as_deref())
         .with_some("Placement.Tenancy", placement.tenancy.as_deref())
         .with_some("Placement.HostId", placement.host_id.as_deref())
         .with_some("Placement.PartitionNumber", placement.partition.map(|number| number.to_string()))

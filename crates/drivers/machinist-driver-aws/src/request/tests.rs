@@ -240,10 +240,17 @@ fn t_6_a_machine_may_have_its_own_placement() {
     let of_class = with("/placement", json!({"tenancy": "host", "hostId": "h-2"}));
     assert_eq!(host(&of(of_class, of_machine)).as_deref(), Some("h-2"), "the class wins");
     assert_eq!(host(&of(class(), "")), None);
+    let with_class = with("/placement", json!({"tenancy": "dedicated"}));
+    assert_eq!(host(&of(with_class, "not read")), None, "an annotation without an effect is not checked");
+    let call = Creation::of(&of(class(), r#"{"GroupName": "g", "AvailabilityZone": "a"}"#), "eu-west-1");
+    let call = call.expect("valid").call("/dev/xvda", false);
+    let has = |name: &str, value: &str| call.parameters().contains(&(name.to_owned(), value.to_owned()));
+    assert!(has("Placement.GroupName", "g") && has("Placement.AvailabilityZone", "a"));
     for (placement, expected) in [
         ("h-1", "awsPlacement]: expected a placement of EC2 as JSON, got \"h-1\""),
         ("[]", "awsPlacement]: expected an object, got a list"),
         (r#"{"tenancy": "none"}"#, "awsPlacement].tenancy: expected default, dedicated or host"),
+        (r#"{"zone": "a"}"#, "awsPlacement].zone: expected no such field, but affinity, availabilityZone"),
     ] {
         let Err(error) = Creation::of(&of(class(), placement), "eu-west-1") else { panic!("{placement}") };
         assert_eq!(error.kind, ErrorKind::InvalidSpec);

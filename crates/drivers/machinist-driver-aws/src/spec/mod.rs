@@ -107,6 +107,11 @@ pub(crate) struct Placement {
     pub(crate) host_id: Option<String>,
     pub(crate) partition: Option<i32>,
     pub(crate) affinity: Option<String>,
+    /// Only the annotation of a Machine has this and the next three: no class has them.
+    pub(crate) group_name: Option<String>,
+    pub(crate) zone: Option<String>,
+    pub(crate) host_group: Option<String>,
+    pub(crate) spread_domain: Option<String>,
 }
 
 /// The metadata service of the instance.
@@ -285,6 +290,19 @@ fn market(fields: &Fields<'_>) -> Result<Option<Market>, Error> {
     Ok(price.map(|price| Market::Spot { max_price: Some(price).filter(|price| !price.is_empty()) }))
 }
 
+/// The fields of EC2's `Placement`.
+const PLACEMENT_FIELDS: [&str; 9] = [
+    "affinity",
+    "availabilityZone",
+    "groupId",
+    "groupName",
+    "hostId",
+    "hostResourceGroupArn",
+    "partitionNumber",
+    "spreadDomain",
+    "tenancy",
+];
+
 /// The annotation of a node template with the placement of one Machine, as JSON.
 const PLACEMENT: &str = "machine.sapcloud.io/awsPlacement";
 
@@ -293,14 +311,27 @@ impl Placement {
     ///
     /// # Errors
     /// `InvalidSpec`, with the annotation or its field, the expected and the found value.
-    pub(crate) fn of_machine(annotations: &BTreeMap<String, String>) -> Result<Self, Error> {
+    pub(crate) fn of_annotations(annotations: &BTreeMap<String, String>) -> Result<Self, Error> {
         let path = format!("nodeTemplate.metadata.annotations[{PLACEMENT}]");
         let Some(text) = annotations.get(PLACEMENT).filter(|text| !text.is_empty()) else {
             return Ok(Self::default());
         };
         let expected = || fields::invalid(&path, "a placement of EC2 as JSON", &Value::from(text.as_str()));
         let value: Value = serde_json::from_str(text).map_err(|_| expected())?;
-        placement(&Fields::of(path.clone(), &value)?)
+        let fields = Fields::of(path.clone(), &value)?;
+        let is_unknown = |name: &&str| !PLACEMENT_FIELDS.iter().any(|known| known.eq_ignore_ascii_case(name));
+        if let Some(unknown) = fields.names().find(is_unknown) {
+            return Err(
+                fields.wrong(unknown, &format!("no such field, but {}", fields::one_of(&PLACEMENT_FIELDS)))
+            );
+        }
+        Ok(Self {
+            group_name: fields.set_text("groupName")?,
+            zone: fields.set_text("availabilityZone")?,
+            host_group: fields.set_text("hostResourceGroupArn")?,
+            spread_domain: fields.set_text("spreadDomain")?,
+            ..placement(&fields)?
+        })
     }
 }
 
@@ -311,6 +342,7 @@ fn placement(fields: &Fields<'_>) -> Result<Placement, Error> {
         host_id: fields.set_text("hostId")?,
         partition: fields.number_in("partitionNumber", 1..=i32::MAX)?,
         affinity: fields.word("affinity", &["default", "host"])?,
+        ..Placement::default()
     };
     if placement.host_id.is_some() && placement.tenancy.as_deref() != Some("host") {
         return Err(fields.wrong("tenancy", "host, because hostId is set"));

@@ -130,7 +130,12 @@ async fn only_a_young_instance_with_the_marks_is_adopted() {
     let before = began.checked_sub(jiff::SignedDuration::from_secs(1)).expect("a time");
     cloud.fake.change(native(&old), |machine| machine.launched = before);
     let pet = cloud.fake.create(ACCOUNT, REGION, &[("Name", MACHINE)]);
-    let made = ensure(&cloud, &adopting(&cloud, began)).await;
+    let spec = adopting(&cloud, began);
+    let refused = cloud.driver().instances().ensure(&spec).await.expect_err("an older one has the name");
+    assert_eq!(refused.kind, ErrorKind::Denied);
+    assert!(refused.message.contains(native(&old)), "{refused}");
+    cloud.fake.change(native(&old), |machine| machine.tags.clear());
+    let made = ensure(&cloud, &spec).await;
     assert!(made.id != old && native(&made.id) != pet);
     assert_eq!(cloud.fake.count("CreateTags"), 0);
 }

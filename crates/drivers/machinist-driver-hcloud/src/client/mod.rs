@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use machinist_driver_http::{About, Caller, Endpoint, Nature, header};
+use machinist_driver_http::{Endpoint, HttpCall, HttpCaller, Nature, header};
 use machinist_instance::{AccountId, ErrorKind};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -37,7 +37,7 @@ const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
 
 /// The API of one project.
 pub(crate) struct Client {
-    pub(crate) caller: Caller,
+    pub(crate) caller: HttpCaller,
     pub(crate) endpoint: Endpoint,
     /// The header `Authorization`, marked as sensitive.
     pub(crate) authorization: HeaderValue,
@@ -79,7 +79,7 @@ impl Client {
     pub(crate) async fn call(&self, call: Call) -> Result<Document, Failure> {
         let (nature, label) = (call.nature(), call.label());
         let request = self.request(&call)?;
-        let about = About { nature, action: &label, endpoint: call.endpoint.into() };
+        let about = HttpCall { nature, action: &label, endpoint: call.endpoint.into() };
         let answer = self.caller.send(request, about).await?;
         self.observe(answer.headers());
         self.read(nature, &label, &answer)

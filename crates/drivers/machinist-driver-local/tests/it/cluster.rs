@@ -13,7 +13,7 @@ use machinist_apiserver::{
     Authorization, Commit, Config, Identity, SeededIds, Server, Subscription, TokioClock,
 };
 use machinist_driver::{Driver, Provider as _};
-use machinist_driver_local::{Connector, LocalOptions, LocalProvider};
+use machinist_driver_local::{ClusterConnector, LocalOptions, LocalProvider};
 use machinist_instance::{
     Credential, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Place, ProviderId,
     Sighting, UserData,
@@ -64,7 +64,7 @@ impl Drop for Cluster {
 /// Connects to one of the servers by its URL, as the user whose name is in the kubeconfig.
 struct ByUrl(BTreeMap<String, Pipe>);
 
-impl Connector for ByUrl {
+impl ClusterConnector for ByUrl {
     fn connect(&self, config: kube::Config, options: &ClientOptions) -> Result<Client, Error> {
         let url = config.cluster_url.to_string();
         let user = config.auth_info.username.unwrap_or_default();

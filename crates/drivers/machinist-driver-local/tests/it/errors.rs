@@ -148,7 +148,7 @@ async fn a_class_without_a_kubeconfig_uses_the_control_cluster() {
     let pipe = Pipe::to(cluster.server.clone());
     let control = |address: &str| {
         let client = pipe.client(machinist_apiserver::Identity::admin(), &client_options());
-        let control = Some(ControlCluster { address: address.to_owned(), client });
+        let control = Some(ControlCluster { address: address.to_owned(), client, ends_with_process: false });
         LocalProvider::new(LocalOptions { namespace: NAMESPACE.to_owned(), control })
     };
     let (nothing, here) = (Credential::default(), Place::WHOLE);

@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, IF_MATCH, USER_AGENT};
 use http::{HeaderValue, Request, Response, StatusCode};
-use machinist_driver_http::{About, Caller, Nature, header};
+use machinist_driver_http::{HttpCall, HttpCaller, Nature, header};
 use machinist_instance::ErrorKind;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
@@ -42,14 +42,14 @@ const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
 
 /// The APIs of one account in one region.
 pub(crate) struct Client {
-    pub(crate) caller: Caller,
+    pub(crate) caller: HttpCaller,
     pub(crate) region: String,
     login: Login,
     session: session::Remembered,
 }
 
 impl Client {
-    pub(crate) fn new(caller: Caller, region: String, login: Login) -> Self {
+    pub(crate) fn new(caller: HttpCaller, region: String, login: Login) -> Self {
         Self { caller, region, login, session: session::Remembered::default() }
     }
 
@@ -142,7 +142,7 @@ impl Client {
         action: &str,
         endpoint: String,
     ) -> Result<Response<Bytes>, Failure> {
-        let about = About { nature, action, endpoint: endpoint.into() };
+        let about = HttpCall { nature, action, endpoint: endpoint.into() };
         self.caller.send(request, about).await.map_err(|mut error| {
             error.message.insert_str(0, &format!("{action}: "));
             Failure::from(error)

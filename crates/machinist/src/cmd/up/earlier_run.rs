@@ -111,8 +111,8 @@ impl Others {
     }
 }
 
-/// Returns the objects without a controlling owner that create machines, of all namespaces, and that are not
-/// in the manifest.
+/// Returns the objects without a controlling owner that create machines, of all namespaces, and
+/// that are not in the manifest.
 pub(super) fn others(server: &Server, manifest: &Manifest) -> Vec<String> {
     let named = manifest.awaited();
     let all =

@@ -106,7 +106,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         class: Known::from_store(class.cloned()),
         class_error,
         secrets: made_from.as_ref().map(|made_from| made_from.needs(runtime)).unwrap_or_default(),
-        inputs: made_from.as_ref().map_or(0, ClassInputs::fingerprint),
+        inputs: made_from.as_ref().map_or(0, |made_from| made_from.fingerprint(&machine)),
         token_use: TokenUse::Unasked,
         node: match node {
             None if options.nodes_may_be_elsewhere && has_no_node(runtime, seen) => Known::Unasked,
@@ -470,9 +470,11 @@ impl<'w> ClassInputs<'w> {
             .collect()
     }
 
-    /// Returns a value that changes when a user changes the class or one of the Secrets.
-    fn fingerprint(&self) -> u64 {
-        fingerprint(&(self.class.fingerprint, self.versions()))
+    /// Returns a value that changes when a user changes the class, one of the Secrets, or the
+    /// annotations of the Machine's node template.
+    fn fingerprint(&self, machine: &MachineFacts) -> u64 {
+        let annotations = &machine.spec.node_template.metadata.annotations;
+        fingerprint(&(self.class.fingerprint, self.versions(), annotations))
     }
 
     fn versions(&self) -> Vec<Option<u64>> {

@@ -33,7 +33,9 @@ pub(super) fn take_list(
             };
             // Another installation with this name needs no decision and no place in memory.
             let instances: Vec<_> = instances.into_iter().filter(|one| !is_of_another(one)).collect();
-            let listed = AccountList { started, instances: instances.len() };
+            // The others are never deleted, so they do not raise the limit.
+            let with_key = instances.iter().filter(|one| one.key.is_some()).count();
+            let listed = AccountList { started, instances: with_key };
             let owned: Vec<Option<Owner>> =
                 instances.iter().map(|one| owner(seen, provider, one, &instances)).collect();
             let candidates = instances.into_iter().zip(owned).filter_map(|(instance, owner)| {

@@ -1,4 +1,5 @@
-//! Volumes in a drain: which pods with volumes are evicted now, and which volumes a drain waits for.
+//! Volumes in a drain: which pods with volumes are evicted now, and which volumes a drain waits
+//! for.
 //!
 //! ```text
 //! pod has its turn -> evicted -> pod left -> volumes detached -> attached to another Node

@@ -141,6 +141,9 @@ fn doubt(s: &Snapshot) -> String {
     }
     match (&s.unkeyed.recorded_by, s.unkeyed.marks) {
         (Some(other), _) => format!("Machine {other} also records it"),
+        (None, Marks::Missing | Marks::OfAnotherClass) if s.class.present().is_none() => {
+            format!("MachineClass {class}, which says what marks it must carry, does not exist")
+        }
         (None, Marks::Missing) => format!("does not carry the marks of MachineClass {class}"),
         (None, Marks::OfAnotherClass) => {
             format!("carries the marks of another cluster than MachineClass {class}")
