@@ -113,5 +113,10 @@ async fn a_killed_creation_makes_no_second_pod() {
         let pods = names::<Pod>(&kubernetes, "machine-provider=local").await;
         assert_eq!(pods, machines, "killed after {lines} lines");
         process.terminate().cleanly();
+
+        // The API server of the killed run has ended with it, so nothing is waited for.
+        let ended = Ended::of(&mut up(folder.path(), "--until gone"));
+        assert_eq!(ended.code, Some(0), "killed after {lines}: {}{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.result()["instancesAlive"], 0);
     }
 }

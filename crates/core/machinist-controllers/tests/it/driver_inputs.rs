@@ -99,7 +99,7 @@ async fn the_text_of_a_driver_is_stored_and_passed_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t_6_a_driver_gets_the_annotations_of_the_node_template() {
+async fn gap_6_a_driver_gets_the_annotations_of_the_node_template() {
     const ANNOTATION: (&str, &str) = ("machine.sapcloud.io/awsPlacement", "{}");
     let world = World::new().await;
     let seen = Specs::default();

@@ -161,7 +161,7 @@ impl Instances for MarkedAccount {
 
 /// Go has left two instances. A Machine records one of them.
 #[tokio::test(start_paused = true)]
-async fn t_5_an_instance_of_go_without_a_machine_is_reported() {
+async fn gap_5_an_instance_of_go_without_a_machine_is_reported() {
     let world = World::new().await;
     let recorded = world.leave_instance("recorded", None, -3600);
     let lost = world.leave_instance("lost", None, -3600);

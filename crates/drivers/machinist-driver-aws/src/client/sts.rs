@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_files_of_the_folder_are_read() {
+    async fn gap_11_only_files_of_the_folder_are_read() {
         let root = tempfile::tempdir().expect("a folder");
         let folder = root.path().join("tokens");
         std::fs::create_dir(&folder).expect("created");

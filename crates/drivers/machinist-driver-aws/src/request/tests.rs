@@ -224,7 +224,7 @@ fn other_choices_have_their_own_parameters() {
 
 /// Some Machines of a class run on hosts of their own.
 #[test]
-fn t_6_a_machine_may_have_its_own_placement() {
+fn gap_6_a_machine_may_have_its_own_placement() {
     const ANNOTATION: &str = "machine.sapcloud.io/awsPlacement";
     let of = |class: Value, placement: &str| InstanceSpec {
         annotations: map(&[(ANNOTATION, placement)]),

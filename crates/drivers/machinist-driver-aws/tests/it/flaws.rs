@@ -119,7 +119,7 @@ async fn a_5_an_instance_exists_until_it_is_terminated() {
 
 /// A user edits the region of a class. Go then looks for its instances in the new region.
 #[tokio::test(start_paused = true)]
-async fn a_6_the_region_of_the_id_wins_over_the_class() {
+async fn a_6_gap_1_the_region_of_the_id_wins_over_the_class() {
     let cloud = Cloud::new();
     let id = cloud.made_by_go("w-1");
     let mut edited = class();

@@ -21,7 +21,7 @@ fn owner() -> InstanceKey {
 /// T8 of the wire contracts.
 #[tokio::test(start_paused = true)]
 #[expect(clippy::disallowed_methods, reason = "the test checks the deletion")]
-async fn t_8_an_instance_of_go_is_deleted_by_its_recorded_id() {
+async fn gap_8_an_instance_of_go_is_deleted_by_its_recorded_id() {
     let cloud = Cloud::new();
     let driver = cloud.driver();
     let id = cloud.made_by_go(MACHINE);
@@ -45,7 +45,7 @@ async fn t_8_an_instance_of_go_is_deleted_by_its_recorded_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t_5_instances_of_go_are_listed_by_their_marks() {
+async fn gap_5_instances_of_go_are_listed_by_their_marks() {
     let cloud = Cloud::new();
     let driver = cloud.driver();
     let id = cloud.made_by_go(MACHINE);
@@ -65,7 +65,7 @@ async fn t_5_instances_of_go_are_listed_by_their_marks() {
 
 /// Go's sweep terminates an instance whose recorded id is not spelled as it spells ids.
 #[tokio::test(start_paused = true)]
-async fn a_recorded_spelling_is_kept() {
+async fn gap_7_a_recorded_spelling_is_kept() {
     let cloud = Cloud::new();
     let driver = cloud.driver();
     let id = cloud.made_by_go(MACHINE);
@@ -104,7 +104,7 @@ async fn an_instance_of_a_killed_process_is_adopted() {
 
 /// A user has cleared the recorded id. EC2 names the Node, and the Machine names the instance.
 #[tokio::test(start_paused = true)]
-async fn t_2_an_instance_of_go_has_the_name_of_its_machine() {
+async fn gap_2_an_instance_of_go_has_the_name_of_its_machine() {
     let cloud = Cloud::new();
     let id = cloud.made_by_go(MACHINE);
     let driver = cloud.driver();
@@ -155,7 +155,7 @@ async fn a_credential_without_tags_adopts_nevertheless() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_of_go_is_initialized() {
+async fn gap_3_an_instance_of_go_is_initialized() {
     let cloud = Cloud::new();
     let driver = cloud.driver();
     let initializer = driver.initialization().expect("a driver with initialization");

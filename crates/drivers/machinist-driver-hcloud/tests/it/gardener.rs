@@ -68,7 +68,7 @@ async fn found(driver: &dyn Driver, which: &InstanceRef) -> Instance {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t_5_servers_of_the_other_provider_are_listed_by_its_labels() {
+async fn gap_5_servers_of_the_other_provider_are_listed_by_its_labels() {
     let cloud = Cloud::instant();
     let driver = driver(&cloud);
     let theirs = made_by_go(&cloud, "w-1");

@@ -127,7 +127,7 @@ async fn o_2_a_failed_read_deletes_nothing() {
 
 /// Nova finds no host after it has accepted the server. The controller decides what follows.
 #[tokio::test(start_paused = true)]
-async fn o_2_a_server_in_error_is_reported_with_its_fault() {
+async fn o_2_gap_9_a_server_in_error_is_reported_with_its_fault() {
     let fault = Some("No valid host was found. There are not enough hosts available.");
     let cloud = Cloud::with(Settings { fault, ..Settings::default() });
     let driver = cloud.driver();

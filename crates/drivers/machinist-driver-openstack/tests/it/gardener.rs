@@ -50,7 +50,7 @@ async fn an_instance_of_go_is_known_by_its_marks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t_5_servers_of_go_are_listed_by_their_marks() {
+async fn gap_5_servers_of_go_are_listed_by_their_marks() {
     let cloud = Cloud::new();
     let driver = cloud.driver();
     let id = cloud.made_by_go(MACHINE);
@@ -68,7 +68,7 @@ async fn t_5_servers_of_go_are_listed_by_their_marks() {
 
 /// The parts that Go made are found by the key after the server is gone.
 #[tokio::test(start_paused = true)]
-async fn an_instance_of_go_is_deleted_with_its_parts() {
+async fn gap_4_an_instance_of_go_is_deleted_with_its_parts() {
     for may_tag in [true, false] {
         let cloud = Cloud::new();
         cloud.fake.lock().settings.may_tag = may_tag;
