@@ -309,7 +309,7 @@ mod tests {
     fn absent_fields_read_as_empty() {
         let nothing = json!({});
         let seen = SeenObject(&nothing);
-        assert_eq!((seen.name(), seen.label("a/b"), seen.replicas()), ("", "", 1));
+        assert_eq!((seen.name(), seen.label("a/b"), seen.replicas()), ("", "", 0));
         assert!(!seen.is_deleting() && !seen.has_intent() && seen.owner_uid().is_none());
     }
 }

@@ -67,7 +67,7 @@ async fn delete_refuses_the_instance_of_another_key(bench: &Bench<'_>) -> Played
 async fn delete_refuses_an_instance_without_key(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let made = bench.made_by_others(&spec, bench.subject.now()).await?;
-    let by_name = InstanceRef { may_lack_key: true, name: Some(made.name.clone()), ..by_key(&spec.key) };
+    let by_name = InstanceRef { may_lack_key: true, name: Some(spec.name.clone()), ..by_key(&spec.key) };
     for which in [by_id(&made), by_name] {
         let error = bench.fails(bench.try_delete(&which, &spec.key).await, "delete", "denied")?;
         check(error.kind == ErrorKind::Denied, || format!("delete {which}: expected denied, got {error}"))?;
