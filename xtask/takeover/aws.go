@@ -125,6 +125,13 @@ func isAbsentInstance(err error) bool {
 	return errors.As(err, &refused) && strings.Contains(refused.text, "InvalidInstanceID.NotFound")
 }
 
+// isTerminated reports whether moto refused to terminate an instance again: it looks for the
+// interfaces, which it deleted the first time. EC2 accepts the request.
+func isTerminated(err error) bool {
+	var refused *refusal
+	return errors.As(err, &refused) && strings.Contains(refused.text, "InvalidNetworkInterfaceID.NotFound")
+}
+
 func awsStatus(err error) error {
 	if isAbsentInstance(err) {
 		return status.Error(codes.NotFound, err.Error())
@@ -378,7 +385,8 @@ func (a *aws) DeleteMachine(ctx context.Context, request *driver.DeleteMachineRe
 	}
 	for _, id := range ids {
 		parameters := url.Values{"InstanceId.1": {id}, "DryRun": {"false"}}
-		if err := call.send("TerminateInstances", parameters, nil); err != nil && !isAbsentInstance(err) {
+		err := call.send("TerminateInstances", parameters, nil)
+		if err != nil && !isAbsentInstance(err) && !isTerminated(err) {
 			return nil, awsStatus(err)
 		}
 	}
