@@ -40,7 +40,7 @@ use observer::{Cloud, Prepared, Tools};
 const MACHINES: usize = 10;
 /// Machines that the deployment keeps before it has none.
 const FEW: usize = 3;
-/// New Machines that run in the middle of the rollout.
+/// New Machines in the middle of the rollout.
 const MIDDLE: usize = 4;
 /// Machines that a rollout may create beyond the replicas.
 const SURGE: usize = 2;
@@ -186,24 +186,26 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Waits until some new Machines run, none is being created, and some old ones were deleted.
+    /// Waits until some new Machines have their instances, none is being created, and some old ones
+    /// were deleted.
     ///
     /// A creation in progress would belong to Go alone afterwards: Go finds the instance by its
     /// name, and completes neither its power nor its address, as after a crash of Go itself.
     fn reach_the_middle(&mut self, pair: &mut Pair) -> Result<()> {
         let started = Instant::now();
         loop {
-            let (objects, _) = self.look(pair)?;
+            let (objects, inventory) = self.look(pair)?;
             let of_class = |class| objects.machines.iter().filter(move |machine| machine.class == class);
             let new = of_class(CLASSES[1]).count();
-            let run = of_class(CLASSES[1]).filter(|machine| machine.phase == "Running").count();
+            let are_complete =
+                of_class(CLASSES[1]).all(|machine| self.memory.is_complete(machine, &inventory));
             let old = of_class(CLASSES[0]).count();
-            if MIDDLE <= run && run == new && old < MACHINES {
+            if MIDDLE <= new && are_complete && old < MACHINES {
                 ensure!(0 < old, "the rollout has no old Machine left");
-                println!("{new} new Machines run beside {old} old ones after {:.0?}", started.elapsed());
+                println!("{new} new Machines exist beside {old} old ones after {:.0?}", started.elapsed());
                 return Ok(());
             }
-            ensure!(started.elapsed() < STEP_WITHIN, "only {run} new Machines run, and {old} old ones exist");
+            ensure!(started.elapsed() < STEP_WITHIN, "only {new} new Machines exist, and {old} old ones");
             pause(LOOK_EVERY);
         }
     }

@@ -173,6 +173,14 @@ impl Memory {
         wrong
     }
 
+    /// Whether the recorded instance of a Machine runs and has all its parts.
+    pub(super) fn is_complete(&self, machine: &Machine, inventory: &Inventory) -> bool {
+        let instance = inventory.instances.iter().find(|instance| instance.id == machine.id && instance.runs);
+        let Some(instance) = instance else { return false };
+        let only = Inventory { instances: vec![instance.clone()], ..inventory.clone() };
+        self.wrong_parts(&only).is_empty()
+    }
+
     /// Instances without exactly one part of each kind.
     fn wrong_parts(&self, inventory: &Inventory) -> Vec<String> {
         let kinds = self.required.keys().filter(|kind| *kind != INSTANCE);
@@ -366,6 +374,17 @@ mod tests {
         inventory.parts.remove(0);
         assert!(memory.differences(&objects, &inventory, Stage::InBetween).is_empty());
         assert!(!memory.differences(&objects, &inventory, TWO).is_empty());
+    }
+
+    #[test]
+    fn an_instance_without_its_part_is_not_complete() {
+        let (memory, objects, mut inventory) = settled();
+        let is_complete = |inventory: &Inventory| memory.is_complete(&objects.machines[0], inventory);
+        assert!(is_complete(&inventory));
+        inventory.parts.remove(0);
+        assert!(!is_complete(&inventory));
+        inventory.instances.clear();
+        assert!(!is_complete(&inventory));
     }
 
     #[test]
