@@ -16,6 +16,7 @@ mod kubectl;
 pub(crate) mod openstack;
 mod python;
 mod render;
+mod takeover;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -277,6 +278,24 @@ const LANES: &[Lane] = &[
         When::All,
         "the driver for OpenStack with a real control plane",
         Form::Alone(openstack::check),
+    ),
+    alone(
+        "takeover",
+        When::All,
+        "Go's machine-controller-manager and our processes take turns, on the stand-in for Hetzner Cloud",
+        Form::Alone(|| takeover::check(takeover::Kind::Hcloud)),
+    ),
+    alone(
+        "takeover-aws",
+        When::All,
+        "the same with moto, a server of the API of EC2",
+        Form::Alone(|| takeover::check(takeover::Kind::Aws)),
+    ),
+    alone(
+        "takeover-openstack",
+        When::All,
+        "the same with a real control plane of OpenStack",
+        Form::Alone(|| takeover::check(takeover::Kind::OpenStack)),
     ),
     alone(
         "hcloud-python",

@@ -16,8 +16,11 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+
+use super::pause;
 
 /// Argument: the folder to remove, or empty for none. A killed process may write a last file, so
 /// the removal is tried twice.
@@ -32,6 +35,9 @@ for child in $children; do kill -KILL "-$child" 2>/dev/null; done
 /// Number of log lines in an error: enough for the reason, which servers print last, without a
 /// screenful of flags.
 const LOG_TAIL_LINES: usize = 12;
+
+/// How often [`Processes::terminate`] looks whether a child has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Whether the folder is removed when the processes end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +131,30 @@ impl Processes {
             }
         }
         Ok(None)
+    }
+
+    /// Sends SIGTERM to every child, and waits until all have ended.
+    ///
+    /// # Errors
+    /// If a child is still there after that time.
+    pub(crate) fn terminate(&mut self, within: Duration) -> Result<Vec<Ended>> {
+        for running in &self.children {
+            // A child that has ended already is fine. Its id is not reused before it is waited for.
+            let _ = Command::new("kill").args(["-TERM", &running.child.id().to_string()]).output()?;
+        }
+        let deadline = Instant::now() + within;
+        let mut ended = Vec::new();
+        for Running { name, child, log } in &mut self.children {
+            let status = loop {
+                if let Some(status) = child.try_wait()? {
+                    break status;
+                }
+                ensure!(Instant::now() < deadline, "{name} did not end in {within:?}:\n{}", tail(log));
+                pause(LOOK_EVERY);
+            };
+            ended.push(Ended { name, status, log_tail: tail(log) });
+        }
+        Ok(ended)
     }
 
     /// Returns the end of every log, for an error about a timeout.

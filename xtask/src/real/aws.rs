@@ -14,7 +14,7 @@ use crate::control_plane::pause;
 use crate::workspace::{self, output_of};
 
 /// The server, with the services that the tests use.
-const MOTO: &str = "moto[ec2,iam,sts,server]==5.2.5";
+pub(super) const MOTO: &str = "moto[ec2,iam,sts,server]==5.2.5";
 
 /// Variable with the URL of the server.
 const ENDPOINT_VARIABLE: &str = "MACHINIST_AWS_ENDPOINT";
@@ -46,13 +46,13 @@ pub(super) fn check() -> Result<Ending> {
 }
 
 /// The server as a process, until it is dropped.
-struct Moto {
+pub(super) struct Moto {
     process: Child,
-    endpoint: String,
+    pub(super) endpoint: String,
 }
 
 impl Moto {
-    fn start(program: &Path) -> Result<Self> {
+    pub(super) fn start(program: &Path) -> Result<Self> {
         // The server cannot choose a port, so the system chooses one that was free just now.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let process = Command::new(program)

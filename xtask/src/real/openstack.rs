@@ -17,8 +17,8 @@ use anyhow::{Context, Result, ensure};
 use super::hcloud_clients::Ending;
 use crate::control_plane::wait_for_end_of_input;
 use crate::workspace::{self, output_of};
-use programs::Programs;
-use services::Services;
+pub(super) use programs::Programs;
+pub(super) use services::Services;
 
 /// Variable with the file that describes the control plane to the tests.
 const DESCRIPTION_VARIABLE: &str = "MACHINIST_OPENSTACK";

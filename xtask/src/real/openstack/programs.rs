@@ -64,7 +64,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The folder with the programs and the empty database.
 #[derive(Debug, Clone)]
-pub(super) struct Programs {
+pub(in crate::real) struct Programs {
     folder: PathBuf,
 }
 
@@ -73,7 +73,7 @@ impl Programs {
     ///
     /// # Errors
     /// If Python, Debian's packages or a package of PyPI cannot be had here.
-    pub(super) fn provide() -> Result<Self> {
+    pub(in crate::real) fn provide() -> Result<Self> {
         let parent = workspace::cache()?.join("openstack");
         fs::create_dir_all(&parent).with_context(|| format!("cannot create {}", parent.display()))?;
         let _lock = envtest::lock(&parent.join(".lock"))?;
@@ -126,7 +126,7 @@ impl Programs {
     }
 
     /// Returns a command with the interpreter of the packages.
-    pub(super) fn python(&self) -> Command {
+    pub(in crate::real) fn python(&self) -> Command {
         let mut command = Command::new(self.environment().join("bin/python"));
         // The services warn about the deprecated parts of one another.
         command.env("PYTHONWARNINGS", "ignore");

@@ -84,7 +84,7 @@ struct Lane<'a> {
 }
 
 /// A running control plane. A drop ends all processes and removes the folder.
-pub(super) struct Services {
+pub(in crate::real) struct Services {
     programs: Programs,
     folder: PathBuf,
     processes: Processes,
@@ -96,7 +96,7 @@ impl Services {
     ///
     /// # Errors
     /// If a process ends, or the control plane is not ready in time. The logs are kept.
-    pub(super) fn start(programs: &Programs, token_seconds: u32) -> Result<Self> {
+    pub(in crate::real) fn start(programs: &Programs, token_seconds: u32) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("machinist-openstack-").tempdir();
         // The warden of the processes removes it.
         let folder = folder.context("cannot create a folder")?.keep();
@@ -138,7 +138,7 @@ impl Services {
     }
 
     /// Returns the file that describes the project to the tests.
-    pub(super) fn description(&self) -> PathBuf {
+    pub(in crate::real) fn description(&self) -> PathBuf {
         self.folder.join("description.json")
     }
 
@@ -157,7 +157,7 @@ impl Services {
     }
 
     /// Copies the logs to a folder that stays, for the reader of a failure.
-    pub(super) fn keep_logs(&self) -> Result<()> {
+    pub(in crate::real) fn keep_logs(&self) -> Result<()> {
         let kept = tempfile::Builder::new().prefix("machinist-logs-").tempdir()?.keep();
         for entry in fs::read_dir(&self.folder)? {
             let file = entry?.path();

@@ -1,0 +1,214 @@
+//! The clouds of the lanes, and the client that prepares and lists them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::compare::{Inventory, Marks};
+use crate::control_plane::pause;
+use crate::control_plane::processes::{Afterwards, Processes};
+use crate::real::aws::{MOTO, Moto};
+use crate::real::openstack::{Programs as OpenStackPrograms, Services};
+use crate::real::python;
+use crate::workspace::output_of;
+
+/// The client. It uses no code of a driver.
+const SCRIPT: &str = include_str!("observer.py");
+
+/// The token of the stand-in for Hetzner Cloud, as the client knows it.
+const HCLOUD_TOKEN: &str = "takeover";
+
+/// Seconds after which a token of OpenStack expires: longer than the lane takes, because Go's side
+/// logs in for each call, and the lane `openstack` tests how our driver renews it.
+const TOKEN_SECONDS: u32 = 3600;
+
+const CLOUD_STARTS_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A cloud that the lanes use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Hcloud,
+    Aws,
+    OpenStack,
+}
+
+impl Kind {
+    /// The name of the provider, for our flag and for Go's machine controller.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Hcloud => "hcloud",
+            Self::Aws => "aws",
+            Self::OpenStack => "openstack",
+        }
+    }
+}
+
+/// The programs of a cloud, and the Python of its client.
+pub(super) struct Tools {
+    kind: Kind,
+    python: PathBuf,
+    openstack: Option<OpenStackPrograms>,
+}
+
+impl Tools {
+    /// Finds or installs what a cloud needs.
+    ///
+    /// # Errors
+    /// If this computer cannot have it. The lane is then skipped.
+    pub(super) fn provide(kind: Kind, folder: &Path) -> Result<Self> {
+        let (python, openstack) = match kind {
+            Kind::Hcloud => {
+                output_of(Command::new("python3").arg("--version")).context("no Python")?;
+                (PathBuf::from("python3"), None)
+            }
+            // It includes boto3.
+            Kind::Aws => (python::install(folder, &[MOTO])?.join("python"), None),
+            Kind::OpenStack => {
+                let programs = OpenStackPrograms::provide()?;
+                (PathBuf::from(programs.python().get_program()), Some(programs))
+            }
+        };
+        Ok(Self { kind, python, openstack })
+    }
+}
+
+/// What the objects of a deployment need. The cloud has everything that they name.
+#[derive(Debug, Deserialize)]
+pub(super) struct Prepared {
+    /// The field `provider` of the classes.
+    pub(super) provider: String,
+    /// The `providerSpec` before and after the rollout.
+    pub(super) classes: [Value; 2],
+    /// The types of instances of the two classes.
+    pub(super) types: [String; 2],
+    pub(super) secret: BTreeMap<String, String>,
+    /// The marks that instances and their parts must have, by their kind.
+    pub(super) marks: BTreeMap<String, Marks>,
+}
+
+/// A running cloud. A drop ends it.
+pub(super) struct Cloud {
+    pub(super) kind: Kind,
+    /// Variables of both machine controllers.
+    pub(super) environment: Vec<(&'static str, String)>,
+    client: Client,
+    _counterpart: Counterpart,
+}
+
+/// The server of the API. It runs as long as the value exists.
+enum Counterpart {
+    Standin { _processes: Processes },
+    Moto { _moto: Moto },
+    OpenStack { _services: Services },
+}
+
+impl Cloud {
+    /// Starts a cloud. Its logs are in the folder.
+    pub(super) fn start(tools: &Tools, machinist: &Path, folder: &Path) -> Result<Self> {
+        let kind = tools.kind;
+        let (counterpart, environment, described) = match kind {
+            Kind::Hcloud => {
+                let (processes, url) = start_standin(machinist, folder)?;
+                let environment = vec![("HCLOUD_ENDPOINT", format!("{url}/v1"))];
+                (Counterpart::Standin { _processes: processes }, environment, url)
+            }
+            Kind::Aws => {
+                let moto = Moto::start(&tools.python.with_file_name("moto_server"))?;
+                let url = moto.endpoint.clone();
+                let environment = vec![("AWS_ENDPOINT_URL", url.clone())];
+                (Counterpart::Moto { _moto: moto }, environment, url)
+            }
+            Kind::OpenStack => {
+                let programs = tools.openstack.as_ref().context("the programs were provided")?;
+                let services = Services::start(programs, TOKEN_SECONDS)?;
+                // The Secret of the class has the URL.
+                let described = services.description().to_string_lossy().into_owned();
+                (Counterpart::OpenStack { _services: services }, Vec::new(), described)
+            }
+        };
+        let client = Client::start(&tools.python, folder, &[kind.name(), &described])?;
+        Ok(Self { kind, environment, client, _counterpart: counterpart })
+    }
+
+    pub(super) fn prepare(&mut self) -> Result<Prepared> {
+        self.client.ask("prepare")
+    }
+
+    pub(super) fn list(&mut self) -> Result<Inventory> {
+        self.client.ask("list")
+    }
+}
+
+/// Starts the stand-in for Hetzner Cloud. Returns its URL.
+fn start_standin(machinist: &Path, folder: &Path) -> Result<(Processes, String)> {
+    let port = free_port()?;
+    let mut processes = Processes::new(folder, Afterwards::Keep)?;
+    let mut standin = Command::new(machinist);
+    standin.args(["stand-in", "hcloud", "--token", HCLOUD_TOKEN]);
+    standin.args(["--listen", &format!("127.0.0.1:{port}")]);
+    processes.spawn("stand-in", standin, folder.join("stand-in.log"))?;
+    let deadline = Instant::now() + CLOUD_STARTS_WITHIN;
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        ensure!(Instant::now() < deadline, "the stand-in does not listen:{}", processes.log_tails());
+        pause(LOOK_EVERY);
+    }
+    Ok((processes, format!("http://127.0.0.1:{port}")))
+}
+
+/// Returns a port that was free a moment ago.
+pub(super) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// The client as a process. It ends when its standard input closes.
+struct Client {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn start(python: &Path, folder: &Path, arguments: &[&str]) -> Result<Self> {
+        let script = folder.join("observer.py");
+        fs::write(&script, SCRIPT).with_context(|| format!("cannot write {}", script.display()))?;
+        let mut process = Command::new(python)
+            .arg(&script)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the client of the cloud")?;
+        let input = process.stdin.take().context("the input of the client is a pipe")?;
+        let output = process.stdout.take().context("the output of the client is a pipe")?;
+        Ok(Self { process, input, output: BufReader::new(output) })
+    }
+
+    /// Sends a command, and parses its answer.
+    fn ask<T: DeserializeOwned>(&mut self, command: &str) -> Result<T> {
+        writeln!(self.input, "{command}")
+            .and_then(|()| self.input.flush())
+            .context("the client has ended")?;
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        serde_json::from_str(&line)
+            .with_context(|| format!("the client of the cloud answered {:?} to {command}", line.trim()))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
