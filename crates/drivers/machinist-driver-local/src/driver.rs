@@ -236,7 +236,7 @@ impl Parts {
 
     /// A text for each part.
     fn texts(&self) -> Vec<String> {
-        let services = self.services.iter().map(|part| text::<Service>(part));
+        let services = self.services.iter().map(text::<Service>);
         services.chain(self.secrets.iter().map(text::<Secret>)).collect()
     }
 }

@@ -83,7 +83,7 @@ impl Cluster {
 
     pub(crate) async fn with(authorization: Authorization) -> Self {
         let kubelet = Arc::new(Mutex::new(Kubelet::default()));
-        let (server, other) = (server(authorization.clone(), 1).await, server(authorization, 2).await);
+        let (server, other) = (server(authorization, 1).await, server(authorization, 2).await);
         let (pipe, other) = (Pipe::to(server.clone()), Pipe::to(other));
         let urls = BTreeMap::from([(ONE.to_owned(), pipe.clone()), (TWO.to_owned(), other)]);
         let options = LocalOptions { namespace: NAMESPACE.to_owned(), control: None };
