@@ -81,6 +81,7 @@ pub(crate) struct Cloud {
 /// The flags of a machine controller from which a cloud reads its settings.
 pub(crate) struct Given<'a> {
     pub cloud: &'a CloudArgs,
+    #[cfg_attr(not(feature = "local"), allow(dead_code, reason = "only local reads it"))]
     pub clusters: &'a ClusterArgs,
 }
 
@@ -167,7 +168,7 @@ pub(crate) enum UpCloud {
     /// Containers of a Docker engine.
     Docker,
     /// Pods of the embedded API server.
-    #[cfg_attr(not(feature = "local"), expect(dead_code, reason = "no row has it then"))]
+    #[cfg_attr(not(feature = "local"), allow(dead_code, reason = "no row has it then"))]
     Local,
 }
 

@@ -49,7 +49,9 @@ use crate::{cmd, stop};
 
 pub(crate) use self::advice::{in_shell, set_aside};
 use self::clusters::Sources;
-pub(crate) use self::clusters::{control_cluster, describe_kubeconfig};
+#[cfg(feature = "local")]
+pub(crate) use self::clusters::control_cluster;
+pub(crate) use self::clusters::describe_kubeconfig;
 pub(crate) use self::core_api::{core_api, core_api_of};
 use self::election::Election;
 pub(crate) use self::identity::{host_name, seed};

@@ -142,6 +142,7 @@ pub(super) async fn connect(
 ///
 /// # Errors
 /// If the flags name no cluster.
+#[cfg(feature = "local")]
 pub(crate) fn control_cluster(
     args: &ClusterArgs,
     options: ClientOptions,
