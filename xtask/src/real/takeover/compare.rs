@@ -145,7 +145,7 @@ impl Memory {
         found.extend(self.changed_ids(objects));
         found.extend(left_over(objects, inventory));
         found.extend(lost(objects, inventory));
-        found.extend(self.wrong_marks(inventory));
+        found.extend(self.wrong_marks(objects, inventory));
         if let Stage::Settled { machines, class, instance_type } = stage {
             found.extend(wrong_counts(objects, inventory, machines));
             found.extend(unsettled(objects, inventory, class, instance_type));
@@ -154,12 +154,20 @@ impl Memory {
         found
     }
 
-    /// Marks of the class that are absent, and marks that changed since the first comparison.
-    fn wrong_marks(&mut self, inventory: &Inventory) -> Vec<String> {
-        let instances = inventory.instances.iter().map(|instance| (INSTANCE, &instance.id, &instance.marks));
-        let parts = inventory.parts.iter().map(|part| (part.kind.as_str(), &part.id, &part.marks));
+    /// Marks of the class that are absent, and marks that changed since the first comparison. Until
+    /// a Machine runs for the first time, its creation may still complete them.
+    fn wrong_marks(&mut self, objects: &Objects, inventory: &Inventory) -> Vec<String> {
+        let runs = |name: &str| {
+            objects.machines.iter().any(|machine| machine.name == name && machine.phase == "Running")
+        };
+        let instances = inventory.instances.iter();
+        let instances = instances.map(|one| (INSTANCE, &one.id, &one.machine, &one.marks));
+        let parts = inventory.parts.iter().map(|one| (one.kind.as_str(), &one.id, &one.machine, &one.marks));
         let mut wrong = Vec::new();
-        for (kind, id, marks) in instances.chain(parts) {
+        for (kind, id, machine, marks) in instances.chain(parts) {
+            if !self.marks.contains_key(id) && !runs(machine) {
+                continue;
+            }
             let first = self.marks.entry(id.clone()).or_insert_with(|| marks.clone());
             let mut expected = first.clone();
             expected.extend(self.required.get(kind).cloned().unwrap_or_default());
@@ -355,6 +363,17 @@ mod tests {
             found,
             ["mark pool of instance 1 was x, and is y", "mark cluster of port p2 was a, and is absent",]
         );
+    }
+
+    #[test]
+    fn a_creation_in_progress_may_lack_marks() {
+        let (mut memory, mut objects, mut inventory) = settled();
+        objects.machines[0].phase = "Pending".to_owned();
+        inventory.parts[0].marks = marks("not yet");
+        assert!(memory.differences(&objects, &inventory, Stage::InBetween).is_empty());
+        objects.machines[0].phase = "Running".to_owned();
+        let found = memory.differences(&objects, &inventory, Stage::InBetween);
+        assert_eq!(found, ["mark cluster of port p1 was a, and is not yet"]);
     }
 
     #[test]
