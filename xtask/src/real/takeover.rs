@@ -54,6 +54,9 @@ const SECRET: &str = "workers";
 /// more before the first deletion.
 const STEP_WITHIN: Duration = Duration::from_secs(15 * 60);
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How long an instance boots before its Node appears. Without it, a rollout on a quick cloud could
+/// end between two looks.
+const BOOT: Duration = Duration::from_secs(6);
 /// Go's sweep runs at least twice in this time.
 const SWEEPS: Duration = Duration::from_secs(25);
 
@@ -98,6 +101,8 @@ struct Lane<'a> {
     /// The types of instances of the two classes.
     types: [String; 2],
     memory: Memory,
+    /// When each instance was first seen running.
+    booting: BTreeMap<String, Instant>,
     /// Instances whose Node was created.
     joined: BTreeSet<String>,
     turns: usize,
@@ -108,9 +113,9 @@ impl<'a> Lane<'a> {
         let prepared = cloud.prepare()?;
         install(programs, cluster, &prepared)?;
         let memory = Memory::new(prepared.marks);
-        let joined = BTreeSet::new();
-        let mut lane =
-            Self { programs, cluster, cloud, folder, types: prepared.types, memory, joined, turns: 0 };
+        let types = prepared.types;
+        let (booting, joined) = (BTreeMap::new(), BTreeSet::new());
+        let mut lane = Self { programs, cluster, cloud, folder, types, memory, booting, joined, turns: 0 };
         lane.steps()
     }
 
@@ -223,10 +228,14 @@ impl<'a> Lane<'a> {
         Ok((objects, inventory))
     }
 
-    /// Creates a Node for each instance that runs and has none.
+    /// Creates a Node for each instance that has booted and has none.
     fn join(&mut self, inventory: &Inventory) -> Result<()> {
         for instance in &inventory.instances {
             if !instance.runs || self.joined.contains(&instance.id) {
+                continue;
+            }
+            let since = self.booting.entry(instance.id.clone()).or_insert_with(Instant::now);
+            if since.elapsed() < BOOT {
                 continue;
             }
             let created = pipe_into(
