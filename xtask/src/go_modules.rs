@@ -6,6 +6,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+/// Go's machine-controller-manager, in the version whose objects Machinist manages.
+pub(crate) const GO_MCM: (&str, &str) = ("github.com/gardener/machine-controller-manager", "v0.62.1");
+
 /// A module in Go's cache.
 pub(crate) struct Module {
     pub(crate) go_mod: PathBuf,

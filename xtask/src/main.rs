@@ -39,6 +39,7 @@ mod go_modules;
 mod go_programs;
 mod kill;
 mod node_image;
+mod ports;
 mod real;
 mod sim;
 mod tidy;

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::pause;
+use crate::ports;
 
 /// Argument: the folder to remove, or empty for none. A killed process may write a last file, so
 /// the removal is tried twice.
@@ -36,7 +37,7 @@ for child in $children; do kill -KILL "-$child" 2>/dev/null; done
 /// screenful of flags.
 const LOG_TAIL_LINES: usize = 12;
 
-/// How often [`Processes::terminate`] looks whether a child has ended.
+/// Time between two looks whether a child has ended, or whether it listens.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Whether the folder is removed when the processes end.
@@ -155,6 +156,23 @@ impl Processes {
             ended.push(Ended { name, status, log_tail: tail(log) });
         }
         Ok(ended)
+    }
+
+    /// Waits until a server listens at a port.
+    ///
+    /// # Errors
+    /// If none does within this time, with the end of every log.
+    pub(crate) fn await_port(&self, port: u16, within: Duration) -> Result<()> {
+        let deadline = Instant::now() + within;
+        while !ports::listens(port) {
+            ensure!(
+                Instant::now() < deadline,
+                "no server listens at port {port} after {within:?}:{}",
+                self.log_tails()
+            );
+            pause(LOOK_EVERY);
+        }
+        Ok(())
     }
 
     /// Returns the end of every log, for an error about a timeout.

@@ -1,7 +1,6 @@
 //! The lane of the AWS driver: its tests with moto, a server that decodes the requests of EC2, IAM
 //! and STS with the API definitions of AWS. The driver did not write its counterpart.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use super::hcloud_clients::Ending;
 use super::python;
 use crate::control_plane::pause;
+use crate::ports;
 use crate::workspace::{self, output_of};
 
 /// The server, with the services that the tests use.
@@ -54,7 +54,7 @@ pub(super) struct Moto {
 impl Moto {
     pub(super) fn start(program: &Path) -> Result<Self> {
         // The server cannot choose a port, so the system chooses one that was free just now.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let port = ports::free()?;
         let process = Command::new(program)
             .args(["-H", "127.0.0.1", "-p", &port.to_string()])
             .stdout(Stdio::null())
@@ -63,7 +63,7 @@ impl Moto {
             .context("cannot start moto")?;
         let mut moto = Self { process, endpoint: format!("http://127.0.0.1:{port}") };
         let deadline = Instant::now() + STARTS_WITHIN;
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        while !ports::listens(port) {
             ensure!(moto.process.try_wait()?.is_none(), "moto ended before it listened");
             ensure!(Instant::now() < deadline, "moto does not listen after {STARTS_WITHIN:?}");
             pause(LOOK_EVERY);

@@ -9,23 +9,20 @@
 //! controllers. It runs in a process namespace, so that it sees no other process of the computer.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::ensure_success;
 use super::hcloud_clients::{Ending, why_no_go};
 use crate::control_plane::processes::{Afterwards, Processes};
-use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles, pause};
+use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
 use crate::envtest::Assets;
 use crate::go_modules::{self, Module, Source};
+use crate::ports;
 use crate::workspace::{self, output_of};
-
-/// The suite, in the version whose objects Machinist manages.
-const SUITE: (&str, &str) = ("github.com/gardener/machine-controller-manager", "v0.62.1");
 
 /// Folder of the compiled suite below the root of the repository. The suite looks for its files
 /// three levels above.
@@ -35,7 +32,6 @@ const SUITE_FOLDER: &str = "test/integration/controller";
 const SUITE_WITHIN: &str = "40m";
 const NODE_LEASE_RENEWAL: &str = "1s";
 const CLOUD_STARTS_WITHIN: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs the whole suite.
 pub(super) fn check() -> Result<Ending> {
@@ -43,7 +39,7 @@ pub(super) fn check() -> Result<Ending> {
     if let Some(reason) = reason {
         return Ok(Ending::Skipped(reason));
     }
-    let (name, version) = SUITE;
+    let (name, version) = go_modules::GO_MCM;
     let module = match go_modules::provide(name, version, Source::CacheOrProxy) {
         Ok(module) => module,
         Err(error) => return Ok(Ending::Skipped(format!("{error:#}"))),
@@ -132,8 +128,8 @@ fn run(root: &Path, suite: &Path, program: &Path) -> Result<()> {
     output_of(control.kubectl().arg("apply").arg("-f").arg(root.join("secret.yaml")))?;
 
     let target = control_plane.target().describe();
-    let address = (Ipv4Addr::LOCALHOST, free_port()?);
-    let listen = format!("{}:{}", address.0, address.1);
+    let port = ports::free()?;
+    let listen = format!("127.0.0.1:{port}");
     let mut processes = Processes::new(root, Afterwards::Keep)?;
     let mut cloud = Command::new(program);
     cloud.args(["sim-cloud", "--listen", &listen, "--data-dir"]).arg(root.join("cloud"));
@@ -142,11 +138,7 @@ fn run(root: &Path, suite: &Path, program: &Path) -> Result<()> {
     // the cloud allows.
     cloud.args(["--node-lease-renewal", NODE_LEASE_RENEWAL]);
     processes.spawn("sim-cloud", cloud, root.join("cloud.log"))?;
-    let started = Instant::now();
-    while TcpStream::connect(address).is_err() {
-        ensure!(started.elapsed() < CLOUD_STARTS_WITHIN, "no simulated cloud:{}", processes.log_tails());
-        pause(LOOK_EVERY);
-    }
+    processes.await_port(port, CLOUD_STARTS_WITHIN)?;
 
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"]).arg(suite);
@@ -158,18 +150,13 @@ fn run(root: &Path, suite: &Path, program: &Path) -> Result<()> {
     command.env("MACHINECLASS_V1", root.join("machine-class-v1.yaml"));
     command.env("MACHINECLASS_V2", root.join("machine-class-v2.yaml"));
     command.env("MACHINIST", program).env("SIM_ENDPOINT", format!("http://{listen}"));
-    command.env("MACHINE_CONTROLLER_PORT", free_port()?.to_string());
-    command.env("MANAGER_PORT", free_port()?.to_string());
+    command.env("MACHINE_CONTROLLER_PORT", ports::free()?.to_string());
+    command.env("MANAGER_PORT", ports::free()?.to_string());
     if let Err(error) = ensure_success(&mut command) {
         keep_logs(root)?;
         return Err(error);
     }
     control_plane.ensure_alive()
-}
-
-/// Returns a port that was free a moment ago.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// Copies the logs to a folder that stays, for the reader of a failure.

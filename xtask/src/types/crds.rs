@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use crate::go_modules::{self, Source};
+use crate::go_modules::{self, GO_MCM, Source};
 use crate::workspace;
 
 /// The CRDs of a program, in its Go module.
@@ -21,8 +21,8 @@ struct Crds {
 const ALL: [Crds; 2] = [
     Crds {
         program: "Go MCM",
-        module: "github.com/gardener/machine-controller-manager",
-        version: "v0.62.1",
+        module: GO_MCM.0,
+        version: GO_MCM.1,
         folder: "kubernetes/crds",
         test: "go_crds::every_field_of_go_is_a_field_of_ours",
         variable: "MACHINIST_GO_CRDS",

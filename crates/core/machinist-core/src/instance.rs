@@ -306,7 +306,7 @@ impl Departure<'_> {
             Ok(Sighting::Foreign(foreign)) => self.foreign(foreign, find.answered.ended),
             Ok(Sighting::Absent) => self.absent_by_id(&find.answered),
             Ok(Sighting::Present(instance)) if instance.key.is_none() && !self.owns_unkeyed(instance) => {
-                self.not_ours(foreign_of(instance), find.answered.ended)
+                self.not_ours(instance.clone().into(), find.answered.ended)
             }
             Ok(Sighting::Present(instance)) if instance.key.is_none() && !self.asked_without_key() => {
                 self.delete()
@@ -679,12 +679,6 @@ impl Departure<'_> {
 /// before it, so the waits double without a counter.
 fn wait_after(asked: Timestamp, looked: Timestamp) -> Duration {
     since(looked, asked).clamp(FIRST_LOOK_AFTER, LOOK_AT_LEAST_EVERY)
-}
-
-/// Describes an instance without a key, which another program created.
-fn foreign_of(instance: &Instance) -> Foreign {
-    let Instance { id, cluster, created, .. } = instance;
-    Foreign { id: id.clone(), key: None, cluster: cluster.clone(), created: *created }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub mod header;
 mod nature;
 #[cfg(feature = "pipe")]
 pub mod pipe;
+mod request;
 mod traffic;
 mod transport;
 
@@ -18,5 +19,6 @@ pub use caller::{HttpCall, HttpCaller, Now};
 pub use endpoint::{Endpoint, EndpointError};
 pub use excerpt::excerpt;
 pub use nature::{Nature, NoAnswer};
+pub use request::{AGENT, ESCAPED};
 pub use traffic::{CallLabels, Traffic};
 pub use transport::{Http, Transport};

@@ -14,12 +14,16 @@ use tower::Service;
 /// Size of the buffer of each direction.
 const PIPE_BYTES: usize = 64 * 1024;
 
-/// Connects to a stand-in of a cloud through a new pipe per connection. The function serves the far
-/// end of a pipe, or returns why the stand-in accepts no connection.
+/// Connects to a stand-in of a cloud through a new pipe per connection. The function returns the
+/// task that serves the far end of a pipe, or why the stand-in accepts no connection.
 #[derive(Debug, Clone)]
 pub struct Pipes<F>(pub F);
 
-impl<F: Fn(DuplexStream) -> io::Result<()>> Service<Uri> for Pipes<F> {
+impl<F, T> Service<Uri> for Pipes<F>
+where
+    F: Fn(DuplexStream) -> io::Result<T>,
+    T: Future<Output: Send> + Send + 'static,
+{
     type Response = TokioIo<Pipe>;
     type Error = io::Error;
     type Future = Ready<Result<Self::Response, Self::Error>>;
@@ -30,7 +34,10 @@ impl<F: Fn(DuplexStream) -> io::Result<()>> Service<Uri> for Pipes<F> {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let (near, far) = duplex(PIPE_BYTES);
-        ready((self.0)(far).map(|()| TokioIo::new(Pipe(near))))
+        ready((self.0)(far).map(|serving| {
+            tokio::spawn(serving);
+            TokioIo::new(Pipe(near))
+        }))
     }
 }
 

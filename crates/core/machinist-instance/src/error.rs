@@ -4,6 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Longest part of a wrong value that an error repeats.
+const MAX_SHOWN: usize = 60;
 
 /// A failed driver call: the kind for the caller, and the message for people.
 ///
@@ -86,6 +90,26 @@ impl Error {
     /// ```
     pub fn by_driver(message: impl Into<String>) -> Self {
         Self { circumstance: Circumstance::ByDriver, ..Self::new(ErrorKind::InvalidSpec, message) }
+    }
+
+    /// Creates the error of a field of a provider spec whose value is wrong. A provider spec
+    /// contains no secret, so the beginning of the value is shown.
+    ///
+    /// ```
+    /// use machinist_instance::Error;
+    /// use serde_json::json;
+    ///
+    /// let error = Error::wrong_field("providerSpec.size", "a number", &json!("large"));
+    /// assert_eq!(error.message, "providerSpec.size: expected a number, got \"large\"");
+    /// ```
+    pub fn wrong_field(path: &str, expected: &str, found: &Value) -> Self {
+        let found = match found {
+            Value::Null => "nothing".to_owned(),
+            Value::Object(_) => "an object".to_owned(),
+            Value::Array(_) => "a list".to_owned(),
+            other => other.to_string().chars().take(MAX_SHOWN).collect(),
+        };
+        Self::new(ErrorKind::InvalidSpec, format!("{path}: expected {expected}, got {found}"))
     }
 
     /// Creates the error of an instance that the cloud has given up. The kind says why, for example

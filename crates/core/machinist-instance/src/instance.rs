@@ -159,6 +159,20 @@ pub enum Sighting {
     Foreign(Foreign),
 }
 
+impl Sighting {
+    /// The result of a search that found this instance, or none. An instance with another key than
+    /// the requested one is foreign.
+    pub fn of(which: &InstanceRef, found: impl Into<Option<Instance>>) -> Self {
+        match found.into() {
+            None => Self::Absent,
+            Some(instance) => match (&which.key, &instance.key) {
+                (Some(asked), Some(carried)) if asked != carried => Self::Foreign(instance.into()),
+                _ => Self::Present(instance),
+            },
+        }
+    }
+}
+
 /// An instance of another owner: it has another key than the requested one, or it has no key and
 /// another program created it for a machine of that name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -171,6 +185,12 @@ pub struct Foreign {
     pub cluster: Option<String>,
     /// When the cloud created the instance, by the cloud's clock.
     pub created: Timestamp,
+}
+
+impl From<Instance> for Foreign {
+    fn from(Instance { id, key, cluster, created, .. }: Instance) -> Self {
+        Self { id, key, cluster, created }
+    }
 }
 
 /// Whether an instance without a key carries the marks that another program puts on the instances

@@ -11,9 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
 use machinist_driver_http::{Http, HttpCaller, Now, Traffic, Transport};
 use machinist_instance::{
-    AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Foreign, Instance, InstanceKey,
-    InstanceRef, InstanceSpec, KeyTag, Marks, Place, Promises, ProviderId, RecordedId, Scope, Sighting,
-    VolumeSource,
+    AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
+    InstanceSpec, KeyTag, Marks, Place, Promises, ProviderId, RecordedId, Scope, Sighting, VolumeSource,
 };
 use serde_json::Value;
 
@@ -410,10 +409,8 @@ impl Instances for Account {
             found.id = id.clone();
         }
         match found {
-            Some(Instance { id, key, cluster, created, .. }) if is_of_another => {
-                Ok(Sighting::Foreign(Foreign { id, key, cluster, created }))
-            }
-            found => Ok(reply::sighting(which, found)),
+            Some(found) if is_of_another => Ok(Sighting::Foreign(found.into())),
+            found => Ok(Sighting::of(which, found)),
         }
     }
 

@@ -543,7 +543,7 @@ impl Instances for Account {
         if let (Some(found), Some(id)) = (&mut found, &which.id) {
             found.id = id.clone();
         }
-        Ok(reply::sighting(which, found))
+        Ok(Sighting::of(which, found))
     }
 
     async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {

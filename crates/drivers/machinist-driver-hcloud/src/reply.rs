@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use machinist_instance::{
-    Address, AddressKind, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, Marks, NodeName,
-    Power, Sighting,
+    Address, AddressKind, Error, ErrorKind, Instance, InstanceKey, Marks, NodeName, Power,
 };
 
 use crate::id;
@@ -57,22 +56,6 @@ pub(crate) fn instance(view: View, server: Server) -> Result<Instance, Error> {
         node_labels: BTreeMap::from([(label.to_owned(), value.to_owned())]),
         created: server.created,
     })
-}
-
-/// Converts a search result. An instance with another key than requested is foreign.
-pub(crate) fn sighting(which: &InstanceRef, found: Option<Instance>) -> Sighting {
-    match found {
-        None => Sighting::Absent,
-        Some(instance) => match (&which.key, &instance.key) {
-            (Some(asked), Some(carried)) if asked != carried => Sighting::Foreign(Foreign {
-                id: instance.id.clone(),
-                key: Some(carried.clone()),
-                cluster: instance.cluster.clone(),
-                created: instance.created,
-            }),
-            _ => Sighting::Present(instance),
-        },
-    }
 }
 
 /// The zone in the labels of 23technologies' provider; `None` for other servers.
@@ -169,6 +152,7 @@ fn zone(location: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use machinist_instance::{Foreign, InstanceRef, Sighting};
     use serde_json::{Value, json};
 
     use super::*;
@@ -329,14 +313,14 @@ mod tests {
         let labels = json!({"machinist.dev/key": "uid-1", "machinist.dev/cluster": "other"});
         let found = instance(view(AddressFamily::Ipv4), server(json!({ "labels": labels }))).expect("a name");
         let which = |key: &str| InstanceRef { key: Some(InstanceKey::new(key)), ..InstanceRef::default() };
-        assert_eq!(sighting(&which("uid-1"), Some(found.clone())), Sighting::Present(found.clone()));
-        assert_eq!(sighting(&which("uid-1"), None), Sighting::Absent);
+        assert_eq!(Sighting::of(&which("uid-1"), found.clone()), Sighting::Present(found.clone()));
+        assert_eq!(Sighting::of(&which("uid-1"), None), Sighting::Absent);
         let foreign = Foreign {
             id: id::of(1),
             key: Some(InstanceKey::new("uid-1")),
             cluster: Some("other".to_owned()),
             created: found.created,
         };
-        assert_eq!(sighting(&which("uid-2"), Some(found)), Sighting::Foreign(foreign));
+        assert_eq!(Sighting::of(&which("uid-2"), found), Sighting::Foreign(foreign));
     }
 }

@@ -505,7 +505,7 @@ impl Instances for Account {
         let (key, name) = (which.key.as_ref(), which.name.as_ref().map(|name| name.as_str()));
         if let Some(id) = &which.id {
             let Some(pod) = self.pod(id::pod(id)?).await? else { return self.left(key).await };
-            return Ok(reply::sighting(which, reply::instance(&pod)?));
+            return Ok(Sighting::of(which, reply::instance(&pod)?));
         }
         let Some(pod) = self.lookup(key, name).await? else { return self.left(key).await };
         let Some(key) = key else { return Ok(Sighting::Present(reply::instance(&pod)?)) };
@@ -519,7 +519,7 @@ impl Instances for Account {
                 return Ok(Sighting::Parts(parts.texts()));
             }
         }
-        Ok(reply::sighting(which, reply::instance(&pod)?))
+        Ok(Sighting::of(which, reply::instance(&pod)?))
     }
 
     async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {
@@ -559,9 +559,10 @@ impl Instances for Account {
         };
         if !may_delete {
             let parts = if which.id.is_some() { Parts::default() } else { self.parts(owner).await? };
-            return match parts.is_empty() {
-                true => Err(reply::wrong_key(Pod::WORD, &pod.metadata, owner)),
-                false => self.delete_parts(began, &parts).await,
+            return if parts.is_empty() {
+                Err(reply::wrong_key(Pod::WORD, &pod.metadata, owner))
+            } else {
+                self.delete_parts(began, &parts).await
             };
         }
         // The Service and the Secret stay until the pod has ended.

@@ -6,8 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::api::ObjectMeta;
 use machinist_instance::{
-    Address, AddressKind, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, Marks, NativeId,
-    NodeName, Power, Sighting,
+    Address, AddressKind, Error, ErrorKind, Instance, InstanceKey, Marks, NativeId, NodeName, Power,
 };
 
 use crate::label::{self, CLUSTER, KEY};
@@ -130,19 +129,6 @@ fn joined(reason: Option<&str>, message: Option<&str>) -> Option<String> {
 
 fn status(pod: &Pod) -> Option<&PodStatus> {
     pod.status.as_ref()
-}
-
-/// Converts a search result. A pod with another key than requested is foreign.
-pub(crate) fn sighting(which: &InstanceRef, instance: Instance) -> Sighting {
-    match (&which.key, &instance.key) {
-        (Some(asked), Some(carried)) if asked != carried => Sighting::Foreign(Foreign {
-            id: instance.id.clone(),
-            key: Some(carried.clone()),
-            cluster: instance.cluster.clone(),
-            created: instance.created,
-        }),
-        _ => Sighting::Present(instance),
-    }
 }
 
 /// Whose a Service or a Secret is.

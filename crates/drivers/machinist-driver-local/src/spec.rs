@@ -5,7 +5,7 @@
 //! type is an error. Finding, listing and deleting instances reads only the namespace, so no other
 //! mistake in a class blocks a deletion.
 
-use machinist_instance::{Error, ErrorKind};
+use machinist_instance::Error;
 use serde_json::{Map, Value};
 
 use crate::name;
@@ -19,9 +19,6 @@ const NAMESPACE: &str = "namespace";
 
 /// Every field.
 const KNOWN: [&str; 5] = [API_VERSION, IMAGE, IP_POOL_V4, IP_POOL_V6, NAMESPACE];
-
-/// Longest part of a wrong value that an error repeats.
-const MAX_SHOWN: usize = 60;
 
 /// A parsed `providerSpec`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +99,7 @@ impl<'a> Fields<'a> {
         match spec {
             Value::Object(fields) => Ok(Self(Some(fields))),
             Value::Null => Ok(Self(None)),
-            other => Err(invalid(ROOT, "an object", other)),
+            other => Err(Error::wrong_field(ROOT, "an object", other)),
         }
     }
 
@@ -132,22 +129,12 @@ fn path_of(name: &str) -> String {
 }
 
 fn wrong(name: &str, expected: &str, found: &Value) -> Error {
-    invalid(&path_of(name), expected, found)
-}
-
-/// The error for a wrong value. A provider spec contains no secret, so the value is shown.
-fn invalid(path: &str, expected: &str, found: &Value) -> Error {
-    let found = match found {
-        Value::Null => "nothing".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        other => other.to_string().chars().take(MAX_SHOWN).collect(),
-    };
-    Error::new(ErrorKind::InvalidSpec, format!("{path}: expected {expected}, got {found}"))
+    Error::wrong_field(&path_of(name), expected, found)
 }
 
 #[cfg(test)]
 mod tests {
+    use machinist_instance::ErrorKind;
     use serde_json::json;
 
     use super::*;

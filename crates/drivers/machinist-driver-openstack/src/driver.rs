@@ -330,7 +330,7 @@ impl Account {
         if which.id.is_none()
             && let Some(server) = self.user_of_parts(key, &parts.users()).await?
         {
-            return Ok(reply::sighting(which, self.instance(server)?));
+            return Ok(Sighting::of(which, self.instance(server)?));
         }
         let parts = parts.texts();
         Ok(if parts.is_empty() { Sighting::Absent } else { Sighting::Parts(parts) })
@@ -444,7 +444,7 @@ impl Instances for Account {
         if let Some(id) = &which.id {
             instance.id = id.clone();
         }
-        Ok(reply::sighting(which, instance))
+        Ok(Sighting::of(which, instance))
     }
 
     async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {

@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use machinist_instance::{
-    Address, AddressKind, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, Marks, NodeName,
-    Power, Sighting,
+    Address, AddressKind, Error, ErrorKind, Instance, InstanceKey, Marks, NodeName, Power,
 };
 
 use crate::client::failure::{says_exhausted, shown};
@@ -110,19 +109,6 @@ pub(crate) fn choose(found: Vec<Server>, asked: Option<&InstanceKey>) -> Option<
         (Reverse(evidence), server.created, server.id.clone())
     };
     found.into_iter().min_by_key(order)
-}
-
-/// Converts a search result. A server with another key than requested is foreign.
-pub(crate) fn sighting(which: &InstanceRef, instance: Instance) -> Sighting {
-    match (&which.key, &instance.key) {
-        (Some(asked), Some(carried)) if asked != carried => Sighting::Foreign(Foreign {
-            id: instance.id.clone(),
-            key: Some(carried.clone()),
-            cluster: instance.cluster.clone(),
-            created: instance.created,
-        }),
-        _ => Sighting::Present(instance),
-    }
 }
 
 /// The addresses in the order of the cloud controller manager of OpenStack: those of ports, then

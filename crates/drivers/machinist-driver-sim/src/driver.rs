@@ -225,7 +225,7 @@ impl Instances for SimAccount {
 
     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
         let answer = self.call(Nature::Reads, Request::Find(which.clone())).await?;
-        reply::found(answer).map(|found| reply::sighting(which, found))
+        reply::found(answer).map(|found| Sighting::of(which, found))
     }
 
     async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use machinist_cloud_sim::{CloudRefusal, Code, NoAnswer, Reply};
-use machinist_instance::{Error, ErrorKind, Foreign, Instance, InstanceRef, Sighting};
+use machinist_instance::{Error, ErrorKind, Instance};
 
 /// Whether a call changes the cloud. This decides how a missing answer is classified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,22 +35,6 @@ pub(crate) fn refused(nature: Nature, refusal: CloudRefusal) -> Error {
         },
     };
     Error::new(kind, refusal.to_string())
-}
-
-/// Converts a search result. An instance with another key than requested is foreign.
-pub(crate) fn sighting(which: &InstanceRef, found: Option<Instance>) -> Sighting {
-    match found {
-        None => Sighting::Absent,
-        Some(instance) => match (&which.key, &instance.key) {
-            (Some(asked), Some(carried)) if asked != carried => Sighting::Foreign(Foreign {
-                id: instance.id.clone(),
-                key: Some(carried.clone()),
-                cluster: instance.cluster.clone(),
-                created: instance.created,
-            }),
-            _ => Sighting::Present(instance),
-        },
-    }
 }
 
 pub(crate) fn instance(reply: Reply) -> Result<Instance, Error> {
@@ -86,7 +70,7 @@ fn unexpected(expected: &str, reply: &Reply) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use machinist_instance::InstanceKey;
+    use machinist_instance::{InstanceKey, InstanceRef, Sighting};
 
     use super::*;
 
@@ -113,6 +97,6 @@ mod tests {
     #[test]
     fn a_search_without_a_result_is_absent_not_foreign() {
         let which = InstanceRef { key: Some(InstanceKey::new("u-1")), ..InstanceRef::default() };
-        assert_eq!(sighting(&which, None), Sighting::Absent);
+        assert_eq!(Sighting::of(&which, None), Sighting::Absent);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +15,7 @@ use super::configuration::{self, Values};
 use super::programs::Programs;
 use crate::control_plane::pause;
 use crate::control_plane::processes::{Afterwards, Processes};
+use crate::ports;
 use crate::workspace::output_of;
 
 /// A start takes half a minute on an idle computer with two cores.
@@ -126,8 +127,8 @@ impl Services {
             self.spawn_api(api)?;
         }
         let (amqp, keystone) = (self.ports["amqp"], self.ports["keystone"]);
-        self.wait_until("the broker", || listens(amqp))?;
-        self.wait_until("keystone", || listens(keystone))?;
+        self.wait_until("the broker", || ports::listens(amqp))?;
+        self.wait_until("keystone", || ports::listens(keystone))?;
         self.client(&["register".as_ref(), &self.folder.join("lane.json")])?;
         // Some of them end if they find no user and no catalog.
         for (name, configuration) in WORKERS {
@@ -263,10 +264,6 @@ impl Services {
         }
         Ok(())
     }
-}
-
-fn listens(port: u16) -> bool {
-    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
 /// Returns a port for each name. All ports are held at the same time, so they differ.

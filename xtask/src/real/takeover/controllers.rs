@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::observer::{Cloud, free_port};
+use super::observer::Cloud;
 use crate::control_plane::Cluster;
 use crate::control_plane::processes::{Afterwards, Processes};
 use crate::go_modules::{self, Source};
+use crate::ports;
 use crate::real::ensure_success;
 use crate::workspace;
 
-/// The version whose objects Machinist manages.
-const GO_MODULE: (&str, &str) = ("github.com/gardener/machine-controller-manager", "v0.62.1");
 /// The package of Go's manager in that module.
 const GO_MANAGER: &str = "github.com/gardener/machine-controller-manager/cmd/machine-controller-manager";
 
@@ -52,7 +51,7 @@ pub(super) struct Programs {
 impl Programs {
     /// Returns why Go's module cannot be had; `None` if it can.
     pub(super) fn reason_they_cannot_be_had() -> Option<String> {
-        let (name, version) = GO_MODULE;
+        let (name, version) = go_modules::GO_MCM;
         go_modules::provide(name, version, Source::CacheOrProxy).err().map(|error| format!("{error:#}"))
     }
 
@@ -128,7 +127,7 @@ impl Pair {
                 command.arg(format!("--{which}-kubeconfig={}", cluster.kubeconfig().display()));
             }
             command.args(["--namespace=default", "--v=3", "--address=127.0.0.1"]);
-            command.arg(format!("--port={}", free_port()?)).env_remove("KUBECONFIG");
+            command.arg(format!("--port={}", ports::free()?)).env_remove("KUBECONFIG");
             processes.spawn(name, command, folder.join(format!("{turn}-{}-{name}.log", side.name())))?;
         }
         Ok(Self { side, processes })

@@ -3,19 +3,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::compare::{Inventory, Marks};
-use crate::control_plane::pause;
 use crate::control_plane::processes::{Afterwards, Processes};
+use crate::ports;
 use crate::real::aws::{MOTO, Moto};
 use crate::real::openstack::{Programs as OpenStackPrograms, Services};
 use crate::real::python;
@@ -32,7 +31,6 @@ const HCLOUD_TOKEN: &str = "takeover";
 const TOKEN_SECONDS: u32 = 3600;
 
 const CLOUD_STARTS_WITHIN: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A cloud that the lanes use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,23 +149,14 @@ impl Cloud {
 
 /// Starts the stand-in for Hetzner Cloud. Returns its URL.
 fn start_standin(machinist: &Path, folder: &Path) -> Result<(Processes, String)> {
-    let port = free_port()?;
+    let port = ports::free()?;
     let mut processes = Processes::new(folder, Afterwards::Keep)?;
     let mut standin = Command::new(machinist);
     standin.args(["stand-in", "hcloud", "--token", HCLOUD_TOKEN]);
     standin.args(["--listen", &format!("127.0.0.1:{port}")]);
     processes.spawn("stand-in", standin, folder.join("stand-in.log"))?;
-    let deadline = Instant::now() + CLOUD_STARTS_WITHIN;
-    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-        ensure!(Instant::now() < deadline, "the stand-in does not listen:{}", processes.log_tails());
-        pause(LOOK_EVERY);
-    }
+    processes.await_port(port, CLOUD_STARTS_WITHIN)?;
     Ok((processes, format!("http://127.0.0.1:{port}")))
-}
-
-/// Returns a port that was free a moment ago.
-pub(super) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// The client as a process. It ends when its standard input closes.

@@ -216,12 +216,9 @@ pub(crate) fn unkeyed(
     }
     // Ids have several spellings, so an index of the texts does not find all of them. A younger
     // Machine is a copy, unless the instance has its name.
-    // In some clouds an instance has the name of its Node.
-    let has_name =
-        |other: &MachineFacts| [other.name.as_str(), other.node_name()].contains(&instance.name.as_str());
     let records_it = |other: &MachineFacts| {
         let counts = (other.created, &other.uid) < (machine.created, &machine.uid)
-            || (other.uid != machine.uid && has_name(other));
+            || (other.uid != machine.uid && other.may_name(&instance.name));
         let recorded = other.spec.provider_id().map(|text| provider.parse_id(text));
         let recorded = recorded.as_ref().and_then(RecordedId::ours);
         counts && recorded.is_some_and(|id| provider.same_instance(id, &instance.id))

@@ -5,54 +5,25 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use machinist_driver::Instances;
-use machinist_instance::{
-    Instance, InstanceKey, InstanceRef, InstanceSpec, Place, Promises, Scope, Sighting,
-};
+use machinist_instance::{Instance, InstanceKey, InstanceRef, InstanceSpec, Scope, Sighting};
 
 use super::*;
 
 /// What the driver was asked to create.
 type Specs = Arc<Mutex<Vec<InstanceSpec>>>;
 
-/// A provider whose first creation fails after it has made a part of the instance.
-struct Partly {
-    sim: SimProvider,
-    seen: Specs,
-}
-
-impl Provider for Partly {
-    fn name(&self) -> &str {
-        self.sim.name()
-    }
-    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
-        self.sim.validate(provider_spec)
-    }
-    fn account(&self, credential: &Credential, place: &Place) -> AccountId {
-        self.sim.account(credential, place)
-    }
-    fn open(
-        &self,
-        account: &AccountId,
-        credential: &Credential,
-        place: &Place,
-    ) -> Result<Arc<dyn Driver>, Error> {
-        let driver = self.sim.open(account, credential, place)?;
-        Ok(Arc::new(PartlyMade { driver, seen: self.seen.clone() }))
-    }
-}
-
+/// A cloud whose first creation fails after it has made a part of the instance.
 struct PartlyMade {
     driver: Arc<dyn Driver>,
     seen: Specs,
 }
 
-impl Driver for PartlyMade {
-    fn instances(&self) -> &dyn Instances {
-        self
-    }
-    fn promises(&self) -> Promises {
-        self.driver.promises()
-    }
+/// Starts the processes with such a cloud.
+fn start(world: &World) -> (Specs, (Running, Running)) {
+    let seen = Specs::default();
+    let given = seen.clone();
+    let provider = over_sim::provider(&world.cloud, move |driver| PartlyMade { driver, seen: given.clone() });
+    (seen, world.start_with(|options| options.providers = provider.into()))
 }
 
 #[async_trait]
@@ -84,10 +55,7 @@ impl Instances for PartlyMade {
 #[tokio::test(start_paused = true)]
 async fn the_text_of_a_driver_is_stored_and_passed_back() {
     let world = World::new().await;
-    let seen = Specs::default();
-    let sim = SimProvider::in_process(world.cloud.clone());
-    let provider = Arc::new(Partly { sim, seen: seen.clone() });
-    let _processes = world.start_with(|options| options.providers = provider.into());
+    let (seen, _processes) = start(&world);
     world.apply(1).await;
     world.until_running(1).await;
     let text = || Some("port 7".to_owned());
@@ -102,10 +70,7 @@ async fn the_text_of_a_driver_is_stored_and_passed_back() {
 async fn gap_6_a_driver_gets_the_annotations_of_the_node_template() {
     const ANNOTATION: (&str, &str) = ("machine.sapcloud.io/awsPlacement", "{}");
     let world = World::new().await;
-    let seen = Specs::default();
-    let sim = SimProvider::in_process(world.cloud.clone());
-    let provider = Arc::new(Partly { sim, seen: seen.clone() });
-    let _processes = world.start_with(|options| options.providers = provider.into());
+    let (seen, _processes) = start(&world);
     world.apply(0).await;
     let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
     let machine = json!({
@@ -119,5 +84,6 @@ async fn gap_6_a_driver_gets_the_annotations_of_the_node_template() {
     world.until_running(1).await;
     let seen = seen.lock().expect("no panic");
     let annotations = [(ANNOTATION.0.to_owned(), ANNOTATION.1.to_owned())].into();
+    assert!(!seen.is_empty(), "the driver was asked");
     assert!(seen.iter().all(|spec| spec.name.as_str() == "placed" && spec.annotations == annotations));
 }

@@ -27,6 +27,7 @@ mod newer_crd;
 
 mod orphans;
 mod outage;
+mod over_sim;
 mod preserve;
 mod queue;
 mod rejected;

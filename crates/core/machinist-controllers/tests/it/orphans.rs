@@ -5,9 +5,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_driver::Instances;
-use machinist_instance::{
-    Instance, InstanceKey, InstanceRef, InstanceSpec, Place, Promises, RecordedId, Scope, Sighting,
-};
+use machinist_instance::{Instance, InstanceKey, InstanceRef, InstanceSpec, Scope, Sighting};
 use machinist_plan::mcm::orphan::Settings;
 
 use super::*;
@@ -100,44 +98,10 @@ async fn a_controller_that_only_reports_deletes_nothing() {
 }
 
 /// A cloud in which another program marks its instances.
-struct Marked(SimProvider);
-
-impl Provider for Marked {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
-        self.0.validate(provider_spec)
-    }
-    fn parse_id(&self, text: &str) -> RecordedId {
-        self.0.parse_id(text)
-    }
-    fn account(&self, credential: &Credential, place: &Place) -> AccountId {
-        self.0.account(credential, place)
-    }
-    fn open(
-        &self,
-        account: &AccountId,
-        credential: &Credential,
-        place: &Place,
-    ) -> Result<Arc<dyn Driver>, Error> {
-        Ok(Arc::new(MarkedAccount(self.0.open(account, credential, place)?)))
-    }
-}
-
-struct MarkedAccount(Arc<dyn Driver>);
-
-impl Driver for MarkedAccount {
-    fn instances(&self) -> &dyn Instances {
-        self
-    }
-    fn promises(&self) -> Promises {
-        self.0.promises()
-    }
-}
+struct Marked(Arc<dyn Driver>);
 
 #[async_trait]
-impl Instances for MarkedAccount {
+impl Instances for Marked {
     async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
         self.0.instances().ensure(spec).await
     }
@@ -167,7 +131,7 @@ async fn gap_5_an_instance_of_go_without_a_machine_is_reported() {
     let lost = world.leave_instance("lost", None, -3600);
     world.apply(0).await;
     world.leave_machine("recorded", recorded.id.as_str()).await;
-    let provider = Arc::new(Marked(SimProvider::in_process(world.cloud.clone())));
+    let provider = over_sim::provider(&world.cloud, Marked);
     let _processes = world.start_with(|options| {
         options.providers = provider.into();
         options.orphans = Some(Settings::default());

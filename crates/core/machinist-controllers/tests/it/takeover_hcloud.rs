@@ -184,10 +184,8 @@ impl After {
         };
         let process = |name| ProcessOptions { clock: self.clock.clone(), ..ProcessOptions::new(SHOOT, name) };
         let standin = self.standin.clone();
-        let transport = Http::over(Pipes(move |far| {
-            tokio::spawn(standin_http::serve_connection(standin.clone(), far));
-            Ok(())
-        }));
+        let transport =
+            Http::over(Pipes(move |far| Ok(standin_http::serve_connection(standin.clone(), far))));
         let endpoint = Endpoint::parse("http://stand-in/v1").expect("a URL");
         let options = HcloudOptions { endpoint, ..HcloudOptions::default() };
         let clock = self.standin.clone();

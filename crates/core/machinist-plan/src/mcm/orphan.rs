@@ -151,14 +151,13 @@ impl Candidate {
     /// Machine with the id of the instance; absent if the provider cannot read the recorded id.
     pub fn may_be_of(&self, machine: &MachineFacts, same_instance: Option<bool>) -> bool {
         let has_key = self.instance.key.as_ref().is_some_and(|key| key.as_str() == machine.uid);
-        let is_named = [machine.name.as_str(), machine.node_name()].contains(&self.instance.name.as_str());
         match (machine.spec.provider_id(), same_instance) {
             // No Machine adopts an instance of its name that has another key.
             (None, _) => has_key,
             (Some(_), Some(true)) => true,
             (Some(_), Some(false)) => has_key && !(self.is_second && machine.deleting_since.is_none()),
             // The record may mean any instance.
-            (Some(_), None) => has_key || is_named,
+            (Some(_), None) => has_key || machine.may_name(&self.instance.name),
         }
     }
 

@@ -1,10 +1,7 @@
 //! One request to the cloud, as data.
 
-use machinist_driver_http::Nature;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-
-/// The characters that stay as they are in a form: those that RFC 3986 calls unreserved.
-const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+use machinist_driver_http::{ESCAPED, Nature};
+use percent_encoding::utf8_percent_encode;
 
 /// One request: the action and its parameters. The parameters may contain user data or a token, so
 /// the type has no `Debug` and no message shows them.
@@ -90,9 +87,9 @@ impl Call {
         let mut body = format!("Action={}&Version={}", self.action, self.service.version());
         for (name, value) in &self.parameters {
             body.push('&');
-            body.extend(utf8_percent_encode(name, FORM));
+            body.extend(utf8_percent_encode(name, ESCAPED));
             body.push('=');
-            body.extend(utf8_percent_encode(value, FORM));
+            body.extend(utf8_percent_encode(value, ESCAPED));
         }
         body
     }

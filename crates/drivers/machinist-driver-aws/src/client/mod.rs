@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
-use machinist_driver_http::{HttpCall, HttpCaller, Nature, header};
+use machinist_driver_http::{AGENT, HttpCall, HttpCaller, Nature, header};
 use machinist_instance::ErrorKind;
 use serde::de::DeserializeOwned;
 
@@ -36,8 +36,6 @@ const MAX_PAGES: usize = 100;
 
 /// Number of instances of a page, the largest that EC2 accepts.
 const PER_PAGE: &str = "1000";
-
-const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
 
 /// The API of one account in one region.
 pub(crate) struct Client {

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use machinist_instance::{
-    Address, AddressKind, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, Marks, NodeName,
-    Power, Sighting,
+    Address, AddressKind, Error, ErrorKind, Instance, InstanceKey, Marks, NodeName, Power,
 };
 
 use crate::id;
@@ -132,22 +131,6 @@ pub(crate) fn choose(found: Vec<Ec2Instance>, asked: Option<&InstanceKey>) -> Op
         (Reverse(evidence), found.launch_time, found.instance_id.clone())
     };
     found.into_iter().filter(|found| !is_terminated(found)).min_by_key(order)
-}
-
-/// Converts a search result. An instance with another key than requested is foreign.
-pub(crate) fn sighting(which: &InstanceRef, found: Option<Instance>) -> Sighting {
-    match found {
-        None => Sighting::Absent,
-        Some(instance) => match (&which.key, &instance.key) {
-            (Some(asked), Some(carried)) if asked != carried => Sighting::Foreign(Foreign {
-                id: instance.id.clone(),
-                key: Some(carried.clone()),
-                cluster: instance.cluster.clone(),
-                created: instance.created,
-            }),
-            _ => Sighting::Present(instance),
-        },
-    }
 }
 
 /// The addresses in the order of the cloud controller manager of AWS: internal, external, names.

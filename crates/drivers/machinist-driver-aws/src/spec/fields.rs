@@ -6,11 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use machinist_instance::{Error, ErrorKind};
+use machinist_instance::Error;
 use serde_json::{Map, Value};
-
-/// Longest part of a wrong value that an error repeats.
-const MAX_SHOWN: usize = 60;
 
 /// The fields of one object, with the path of the object for messages.
 #[derive(Debug, Clone)]
@@ -26,7 +23,7 @@ impl<'a> Fields<'a> {
         match value {
             Value::Object(fields) => Ok(Self { path, fields: Some(fields) }),
             Value::Null => Ok(Self { path, fields: None }),
-            other => Err(invalid(&path, "an object", other)),
+            other => Err(Error::wrong_field(&path, "an object", other)),
         }
     }
 
@@ -50,7 +47,7 @@ impl<'a> Fields<'a> {
 
     /// The error for a field whose value is wrong or missing.
     pub(super) fn wrong(&self, name: &str, expected: &str) -> Error {
-        invalid(&self.path_of(name), expected, self.value(name).unwrap_or(&Value::Null))
+        Error::wrong_field(&self.path_of(name), expected, self.value(name).unwrap_or(&Value::Null))
     }
 
     fn parsed<T>(
@@ -132,7 +129,7 @@ impl<'a> Fields<'a> {
         let text = |(number, entry): (usize, &Value)| match entry {
             Value::String(text) => Ok(text.clone()),
             Value::Null => Ok(String::new()),
-            other => Err(invalid(&format!("{}[{number}]", self.path_of(name)), "text", other)),
+            other => Err(Error::wrong_field(&format!("{}[{number}]", self.path_of(name)), "text", other)),
         };
         self.list(name)?.iter().enumerate().map(text).collect()
     }
@@ -143,7 +140,7 @@ impl<'a> Fields<'a> {
         let entry = |(key, value): (&String, &Value)| match value {
             Value::String(text) => Ok((key.clone(), text.clone())),
             Value::Null => Ok((key.clone(), String::new())),
-            other => Err(invalid(&object.path_of(key), "text", other)),
+            other => Err(Error::wrong_field(&object.path_of(key), "text", other)),
         };
         object.fields.into_iter().flatten().map(entry).collect()
     }
@@ -160,17 +157,6 @@ pub(super) fn one_of(words: &[&str]) -> String {
         [only] => (*only).to_owned(),
         [first @ .., last] => format!("{} or {last}", first.join(", ")),
     }
-}
-
-/// The error for a wrong value. A provider spec contains no secret, so the value is shown.
-pub(super) fn invalid(path: &str, expected: &str, found: &Value) -> Error {
-    let found = match found {
-        Value::Null => "nothing".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        other => other.to_string().chars().take(MAX_SHOWN).collect(),
-    };
-    Error::new(ErrorKind::InvalidSpec, format!("{path}: expected {expected}, got {found}"))
 }
 
 #[cfg(test)]

@@ -316,7 +316,8 @@ impl Placement {
         let Some(text) = annotations.get(PLACEMENT).filter(|text| !text.is_empty()) else {
             return Ok(Self::default());
         };
-        let expected = || fields::invalid(&path, "a placement of EC2 as JSON", &Value::from(text.as_str()));
+        let expected =
+            || Error::wrong_field(&path, "a placement of EC2 as JSON", &Value::from(text.as_str()));
         let value: Value = serde_json::from_str(text).map_err(|_| expected())?;
         let fields = Fields::of(path.clone(), &value)?;
         let is_unknown = |name: &&str| !PLACEMENT_FIELDS.iter().any(|known| known.eq_ignore_ascii_case(name));

@@ -14,7 +14,6 @@ pub(crate) fn http(fake: Fake) -> Arc<dyn Transport> {
         if fake.is_unreachable() {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        tokio::spawn(server::serve(fake.clone(), far));
-        Ok(())
+        Ok(server::serve(fake.clone(), far))
     })))
 }

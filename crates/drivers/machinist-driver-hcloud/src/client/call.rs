@@ -1,12 +1,9 @@
 //! One request to the cloud, as data.
 
 use http::Method;
-use machinist_driver_http::Nature;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use machinist_driver_http::{ESCAPED, Nature};
+use percent_encoding::utf8_percent_encode;
 use serde_json::Value;
-
-/// The characters that stay as they are in a query: those that RFC 3986 calls unreserved.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The place of an id in a path.
 const PLACE: &str = "/-";
@@ -67,7 +64,7 @@ impl Call {
         self.path.push(separator);
         self.path.push_str(name);
         self.path.push('=');
-        self.path.extend(utf8_percent_encode(value, QUERY));
+        self.path.extend(utf8_percent_encode(value, ESCAPED));
         self
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use machinist_driver_http::{Endpoint, HttpCall, HttpCaller, Nature, header};
+use machinist_driver_http::{AGENT, Endpoint, HttpCall, HttpCaller, Nature, header};
 use machinist_instance::{AccountId, ErrorKind};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,8 +32,6 @@ pub(crate) const ATTEMPT_WITHIN: Duration = Duration::from_secs(15);
 
 /// Number of attempts to read a list whose pages agree.
 const LIST_ATTEMPTS: usize = 2;
-
-const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
 
 /// The API of one project.
 pub(crate) struct Client {

@@ -8,8 +8,5 @@ use machinist_standin_hcloud::{Standin, http as standin_http};
 
 /// HTTP to the stand-in.
 pub(crate) fn http(standin: Standin) -> Arc<dyn Transport> {
-    Arc::new(Http::over(Pipes(move |far| {
-        tokio::spawn(standin_http::serve_connection(standin.clone(), far));
-        Ok(())
-    })))
+    Arc::new(Http::over(Pipes(move |far| Ok(standin_http::serve_connection(standin.clone(), far)))))
 }

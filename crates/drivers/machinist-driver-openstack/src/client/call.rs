@@ -1,13 +1,10 @@
 //! One request to the cloud, as data.
 
 use http::Method;
-use machinist_driver_http::Nature;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use machinist_driver_http::{ESCAPED, Nature};
+use percent_encoding::utf8_percent_encode;
 use serde_json::Value;
 use tokio::time::Instant;
-
-/// The characters that stay as they are in a URL: those that RFC 3986 calls unreserved.
-const URL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The place of an id in a path.
 const PLACE: &str = "/-";
@@ -110,7 +107,7 @@ impl Call {
     /// Replaces the `-` in the path by an id.
     #[must_use]
     pub(crate) fn of(self, id: &str) -> Self {
-        Self { path: self.endpoint.replacen(PLACE, &format!("/{id}"), 1), ..self }
+        Self { path: self.path.replacen(PLACE, &format!("/{id}"), 1), ..self }
     }
 
     /// Adds a parameter to the query.
@@ -119,7 +116,7 @@ impl Call {
         self.path.push(if self.path.contains('?') { '&' } else { '?' });
         self.path.push_str(name);
         self.path.push('=');
-        self.path.extend(utf8_percent_encode(value, URL));
+        self.path.extend(utf8_percent_encode(value, ESCAPED));
         self
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, IF_MATCH, USER_AGENT};
 use http::{HeaderValue, Request, Response, StatusCode};
-use machinist_driver_http::{HttpCall, HttpCaller, Nature, header};
+use machinist_driver_http::{AGENT, HttpCall, HttpCaller, Nature, header};
 use machinist_instance::ErrorKind;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
@@ -37,8 +37,6 @@ pub(crate) const ATTEMPT_WITHIN: Duration = Duration::from_secs(20);
 
 /// Largest number of pages of a list: 100,000 servers with the usual limit of Nova.
 const MAX_PAGES: usize = 100;
-
-const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
 
 /// The APIs of one account in one region.
 pub(crate) struct Client {

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Request, StatusCode};
 use jiff::Timestamp;
-use machinist_driver_http::{Endpoint, Nature, header};
+use machinist_driver_http::{AGENT, Endpoint, Nature, header};
 use machinist_instance::ErrorKind;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use super::Client;
 use super::call::Service;
 use super::failure::{Failure, Refusal, refused, unreadable};
-use super::{AGENT, Client};
 use crate::model::{CatalogService, LoginAnswer};
 use crate::secret::{Method, User};
 use crate::spec::Named;

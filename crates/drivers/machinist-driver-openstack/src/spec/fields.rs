@@ -9,9 +9,6 @@ use std::collections::BTreeMap;
 use machinist_instance::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
-/// Longest part of a wrong value that an error repeats.
-const MAX_SHOWN: usize = 60;
-
 /// The fields of one object, with the path of the object for messages.
 #[derive(Debug, Clone)]
 pub(super) struct Fields<'a> {
@@ -23,7 +20,7 @@ impl<'a> Fields<'a> {
     /// Reads an object.
     pub(super) fn of(path: impl Into<String>, value: &'a Value) -> Result<Self, Error> {
         let path = path.into();
-        let fields = value.as_object().ok_or_else(|| invalid(&path, "an object", value))?;
+        let fields = value.as_object().ok_or_else(|| Error::wrong_field(&path, "an object", value))?;
         Ok(Self { path, fields })
     }
 
@@ -50,7 +47,7 @@ impl<'a> Fields<'a> {
 
     /// The error for a field whose value is wrong or missing.
     pub(super) fn wrong(&self, name: &str, expected: &str) -> Error {
-        invalid(&self.path_of(name), expected, self.value(name).unwrap_or(&Value::Null))
+        Error::wrong_field(&self.path_of(name), expected, self.value(name).unwrap_or(&Value::Null))
     }
 
     fn parsed<T>(
@@ -106,7 +103,7 @@ impl<'a> Fields<'a> {
     pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, Error> {
         let text = |(number, entry): (usize, &Value)| match entry {
             Value::String(text) if !text.is_empty() => Ok(text.clone()),
-            other => Err(invalid(&format!("{}[{number}]", self.path_of(name)), "text", other)),
+            other => Err(Error::wrong_field(&format!("{}[{number}]", self.path_of(name)), "text", other)),
         };
         self.list(name)?.iter().enumerate().map(text).collect()
     }
@@ -119,7 +116,7 @@ impl<'a> Fields<'a> {
         let object = self.object(name)?;
         let entry = |(key, value): (&String, &Value)| match value {
             Value::String(text) => Ok((key.clone(), text.clone())),
-            other => Err(invalid(&object.path_of(key), "text", other)),
+            other => Err(Error::wrong_field(&object.path_of(key), "text", other)),
         };
         object.fields.iter().map(entry).collect()
     }
@@ -127,15 +124,4 @@ impl<'a> Fields<'a> {
     fn list(&self, name: &str) -> Result<&'a [Value], Error> {
         Ok(self.parsed(name, "a list", Value::as_array)?.map(Vec::as_slice).unwrap_or_default())
     }
-}
-
-/// The error for a wrong value. A provider spec contains no secret, so the value is shown.
-pub(super) fn invalid(path: &str, expected: &str, found: &Value) -> Error {
-    let found = match found {
-        Value::Null => "nothing".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        other => other.to_string().chars().take(MAX_SHOWN).collect(),
-    };
-    Error::new(ErrorKind::InvalidSpec, format!("{path}: expected {expected}, got {found}"))
 }

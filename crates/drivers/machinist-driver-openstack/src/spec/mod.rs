@@ -153,7 +153,7 @@ impl Networking {
         if let Some(wrong) = pod_ranges.iter().find(|range| !is_range(range)) {
             let expected = "ranges of addresses, for example \"100.96.0.0/11\"";
             let path = fields.path_of("podNetworkCIDRs");
-            return Err(fields::invalid(&path, expected, &Value::String(wrong.clone())));
+            return Err(Error::wrong_field(&path, expected, &Value::String(wrong.clone())));
         }
         if pod_ranges.is_empty() {
             return Err(fields.wrong("podNetworkCIDRs", "at least one range of addresses of pods"));

@@ -27,6 +27,7 @@ use tokio::task::AbortHandle;
 
 use crate::backoff::Backoff;
 use crate::connect::{code, describe};
+use crate::pods::PodChange;
 use crate::{Kubelet, MachineTiming, lease, register};
 use decide::{MachinePod, Step};
 
@@ -115,31 +116,10 @@ fn entry(serial: u64, id: ProviderId, name: NodeName, now: Timestamp) -> LedgerE
     }
 }
 
-/// A change of the pods, by UID.
-enum Change {
-    Seen(String, Box<MachinePod>),
-    Gone(String),
-    All(BTreeMap<String, MachinePod>),
-}
-
-async fn watch(client: Client, namespace: &str, to: mpsc::UnboundedSender<Change>) {
+async fn watch(client: Client, namespace: &str, to: mpsc::UnboundedSender<PodChange<MachinePod>>) {
     let options = WatchOptions { label_selector: Some(IS_MACHINE.to_owned()), ..WatchOptions::default() };
     let sink = move |delta: Delta<MachinePod>| {
-        let change = match delta {
-            Delta::Upsert(_, entry) => Some(Change::Seen(entry.uid, Box::new((*entry.facts).clone()))),
-            Delta::Delete { uid, .. } => Some(Change::Gone(uid)),
-            Delta::Relist(relist) => {
-                let items = relist.items.into_iter();
-                Some(Change::All(items.map(|(_, entry)| (entry.uid, (*entry.facts).clone())).collect()))
-            }
-            Delta::Unreadable { .. }
-            | Delta::Bookmark(_)
-            | Delta::ListedOnce(_)
-            | Delta::RelistPart(_)
-            | Delta::Fetched(..)
-            | Delta::Absent { .. } => None,
-        };
-        if let Some(change) = change {
+        if let Some(change) = PodChange::of(delta) {
             // The runner ends together with the host, and so does this watch.
             let _ = to.send(change);
         }
@@ -156,7 +136,7 @@ struct Runner {
 }
 
 impl Runner {
-    async fn run(self, mut changes: mpsc::UnboundedReceiver<Change>) {
+    async fn run(self, mut changes: mpsc::UnboundedReceiver<PodChange<MachinePod>>) {
         let mut pods: BTreeMap<String, MachinePod> = BTreeMap::new();
         let mut is_listed = false;
         loop {
@@ -178,9 +158,9 @@ impl Runner {
             }
             tokio::select! {
                 change = changes.recv() => match change {
-                    Some(Change::Seen(uid, pod)) => drop(pods.insert(uid, *pod)),
-                    Some(Change::Gone(uid)) => drop(pods.remove(&uid)),
-                    Some(Change::All(all)) => {
+                    Some(PodChange::Seen(uid, pod)) => drop(pods.insert(uid, pod)),
+                    Some(PodChange::Gone(uid)) => drop(pods.remove(&uid)),
+                    Some(PodChange::All(all)) => {
                         pods = all;
                         is_listed = true;
                     }

@@ -14,13 +14,33 @@ use super::PodFacts;
 
 /// A change of the pods of one node, by UID.
 #[derive(Debug)]
-pub(crate) enum PodChange {
+pub(crate) enum PodChange<F = PodFacts> {
     /// A pod was added or changed.
-    Seen(String, PodFacts),
+    Seen(String, F),
     /// A pod was deleted.
     Gone(String),
     /// The complete list of pods.
-    All(BTreeMap<String, PodFacts>),
+    All(BTreeMap<String, F>),
+}
+
+impl<F: Clone> PodChange<F> {
+    /// The change that a watch reports; `None` if no pod has changed.
+    pub(crate) fn of(delta: Delta<F>) -> Option<Self> {
+        match delta {
+            Delta::Upsert(_, entry) => Some(Self::Seen(entry.uid, (*entry.facts).clone())),
+            Delta::Delete { uid, .. } => Some(Self::Gone(uid)),
+            Delta::Relist(relist) => {
+                let items = relist.items.into_iter();
+                Some(Self::All(items.map(|(_, entry)| (entry.uid, (*entry.facts).clone())).collect()))
+            }
+            Delta::Unreadable { .. }
+            | Delta::Bookmark(_)
+            | Delta::ListedOnce(_)
+            | Delta::RelistPart(_)
+            | Delta::Fetched(..)
+            | Delta::Absent { .. } => None,
+        }
+    }
 }
 
 /// One watch per machine of the pods bound to it, with the machine's own credential, as a kubelet
@@ -37,28 +57,12 @@ impl OwnFeed {
         let options =
             WatchOptions { field_selector: Some(format!("spec.nodeName={name}")), ..WatchOptions::default() };
         let sink = move |delta| {
-            if let Some(change) = change(delta) {
+            if let Some(change) = PodChange::of(delta) {
                 // The worker ends together with the machine, and so does this watch.
                 let _ = to.send(change);
             }
         };
         run_watch(Api::<Pod>::all(client), options, PodFacts::read, sink).await.to_string()
-    }
-}
-
-fn change(delta: Delta<PodFacts>) -> Option<PodChange> {
-    match delta {
-        Delta::Upsert(_, entry) => Some(PodChange::Seen(entry.uid, (*entry.facts).clone())),
-        Delta::Delete { uid, .. } => Some(PodChange::Gone(uid)),
-        Delta::Relist(relist) => Some(PodChange::All(
-            relist.items.into_iter().map(|(_, entry)| (entry.uid, (*entry.facts).clone())).collect(),
-        )),
-        Delta::Unreadable { .. }
-        | Delta::Bookmark(_)
-        | Delta::ListedOnce(_)
-        | Delta::RelistPart(_)
-        | Delta::Fetched(..)
-        | Delta::Absent { .. } => None,
     }
 }
 
@@ -95,7 +99,7 @@ impl SharedFeed {
         let sink = {
             let known = known.clone();
             move |delta| {
-                if let Some(change) = change(delta) {
+                if let Some(change) = PodChange::of(delta) {
                     lock(&known).take_in(change);
                 }
             }

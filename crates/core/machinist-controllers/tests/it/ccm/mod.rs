@@ -145,10 +145,7 @@ impl World {
             ..HcloudOptions::default()
         };
         let (clock, standin) = (self.standin.clone(), self.standin.clone());
-        let serve = move |far| {
-            tokio::spawn(standin_http::serve_connection(standin.clone(), far));
-            Ok(())
-        };
+        let serve = move |far| Ok(standin_http::serve_connection(standin.clone(), far));
         HcloudProvider::over(Arc::new(Http::over(Pipes(serve))), cloud).with_clock(move || clock.now())
     }
 

@@ -155,6 +155,12 @@ impl MachineFacts {
         recorded_wait(self.annotation(EARLIER_CALLS_SINCE)?, self.deleting_since)
     }
 
+    /// Whether an instance of this name may be the Machine's: it is the name of the Machine, or in
+    /// some clouds that of the Node.
+    pub fn may_name(&self, instance: &NodeName) -> bool {
+        [self.name.as_str(), self.node_name()].contains(&instance.as_str())
+    }
+
     /// Returns the actual or expected name of the Node: the label `node`, or else the Machine's
     /// name.
     pub fn node_name(&self) -> &str {
