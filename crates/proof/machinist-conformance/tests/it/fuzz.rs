@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use machinist_conformance::fuzz::{TARGETS, mutated};
 
 /// Number of new inputs for each target. `examples/fuzz.rs` can make any number.
-const MADE: u64 = 300;
+const MADE: u64 = 100;
 
 /// Far above the time that any input needs, even on a busy machine. An input that takes longer
 /// would never end.

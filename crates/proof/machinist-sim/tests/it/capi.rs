@@ -1,4 +1,4 @@
-//! The providers of Cluster API: without faults, under faults, and killed at every call. `cargo
+//! The providers of Cluster API: without faults, under faults, and killed at their calls. `cargo
 //! xtask sim` plays the mutants.
 
 use machinist_sim::capi::{SimulatedCapi, scenarios};
@@ -11,7 +11,7 @@ fn every_scenario_of_cluster_api_passes_without_faults() {
 }
 
 #[test]
-fn every_crash_of_cluster_api_is_survived() {
+fn crashes_of_cluster_api_are_survived() {
     survive_crashes::<SimulatedCapi>(&scenarios::SWEPT);
 }
 

@@ -1,4 +1,4 @@
-//! The cloud-controller-manager: without faults, under faults, killed at every call, and with
+//! The cloud-controller-manager: without faults, under faults, killed at their calls, and with
 //! mutants.
 
 use machinist_sim::ccm::mutants::Mutant;
@@ -14,7 +14,7 @@ fn every_scenario_of_the_ccm_passes_without_faults() {
 }
 
 #[test]
-fn every_crash_of_the_ccm_is_survived() {
+fn crashes_of_the_ccm_are_survived() {
     survive_crashes::<SimulatedCcm>(&scenarios::SWEPT);
 }
 

@@ -20,6 +20,8 @@ use crate::swarm::seeds_or;
 const CLOSELY_EVERY: u64 = 4;
 /// Maximum number of seeds that are tried with a mutant. A trap that needs more is not reliable.
 const TRIED: u64 = 48;
+/// It shares no factor with the number of combinations of victim and moment, so each is tried.
+const USUAL_STRIDE: NonZeroUsize = NonZeroUsize::new(13).expect("not zero");
 
 /// Plays a case, and panics with the command that repeats it if the run fails.
 #[track_caller]
@@ -38,17 +40,9 @@ pub(crate) fn pass_without_faults<C: SimulatedContract>(scenarios: &[C::Scenario
     }
 }
 
-/// Kills the processes of the scenarios at every call.
+/// Kills the processes of the scenarios at every call, or only at every n-th: see [`stride`].
 pub(crate) fn survive_crashes<C: SimulatedContract>(names: &[&str]) {
-    survive_crashes_at::<C>(names, stride());
-}
-
-/// Kills the processes of long scenarios at every n-th call.
-pub(crate) fn survive_some_crashes<C: SimulatedContract>(names: &[&str], every: NonZeroUsize) {
-    survive_crashes_at::<C>(names, Stride(stride().0.max(every)));
-}
-
-fn survive_crashes_at<C: SimulatedContract>(names: &[&str], stride: Stride) {
+    let stride = stride();
     let mut failures = Vec::new();
     for name in names {
         let scenario = C::by_name(name).expect("a scenario of that name");
@@ -69,9 +63,11 @@ fn survive_crashes_at<C: SimulatedContract>(names: &[&str], stride: Stride) {
     assert!(failures.is_empty(), "{count} crashes were not survived: {cases:?}\n{}", shown.join("\n"));
 }
 
+/// The stride that the user chose, or one that keeps the tests short. `.ci/run` tries more crashes
+/// in a step of its own, and all with `--all`.
 fn stride() -> Stride {
     match std::env::var("MACHINIST_SWEEP_STRIDE") {
-        Err(_) => Stride::EXHAUSTIVE,
+        Err(_) => Stride(USUAL_STRIDE),
         Ok(text) => text.parse().expect("MACHINIST_SWEEP_STRIDE"),
     }
 }

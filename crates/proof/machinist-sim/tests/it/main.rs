@@ -8,7 +8,7 @@
 //! | `MACHINIST_REPLAY=capi/docker-roll/17` | the same for Cluster API |
 //! | `MACHINIST_SEEDS=0..10000` | `swarm`, `ccm` and `capi` play those seeds instead of the default |
 //! | `MACHINIST_SCENARIO=rollout` | `swarm` plays only that scenario |
-//! | `MACHINIST_SWEEP_STRIDE=5` | `crashes` tries every fifth crash instead of all, and prints both numbers |
+//! | `MACHINIST_SWEEP_STRIDE=1` | the tests of crashes try every crash instead of a sample, and print both numbers |
 //! | `UPDATE_EXPECT=1` | `golden` overwrites its traces |
 
 #![expect(clippy::expect_used, reason = "a failed test setup says why")]

@@ -142,7 +142,7 @@ fn an_unknown_scenario_is_an_error_with_the_known_names() {
 
 /// The seeds that the user chose, or a few. `.ci/run` plays more of them in a step of its own.
 fn seeds() -> Range<u64> {
-    seeds_or(0..4)
+    seeds_or(0..2)
 }
 
 /// The seeds that the user chose, or the usual ones.

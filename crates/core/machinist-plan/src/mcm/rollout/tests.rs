@@ -13,6 +13,12 @@ use crate::mcm::machine_deployment::{self, Action};
 use crate::mcm::toy::{Toy, parse};
 use crate::mcm::{machine_set, replacement};
 
+/// Number of rollouts that each test plays; the variable `MACHINIST_ROLLOUTS` changes it.
+fn seeds() -> u64 {
+    std::env::var("MACHINIST_ROLLOUTS")
+        .map_or(100, |text| text.parse().expect("MACHINIST_ROLLOUTS: a number"))
+}
+
 /// A small seeded random number generator with the same sequence forever.
 struct Dice(u64);
 
@@ -61,7 +67,7 @@ fn assert_done(toy: &mut Toy, replicas: usize, class: &str, seed: u64) {
 
 #[test]
 fn every_rollout_keeps_its_bounds_and_ends() {
-    for seed in 0..400_u64 {
+    for seed in 0..seeds() {
         let mut dice = Dice(seed);
         let replicas = u32::try_from(dice.roll(6)).expect("small");
         let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (3, 0), (2, 2), (0, 0)][dice.roll(6)];
@@ -77,7 +83,7 @@ fn every_rollout_keeps_its_bounds_and_ends() {
 
 #[test]
 fn a_recreation_never_mixes_templates_and_ends() {
-    for seed in 0..400_u64 {
+    for seed in 0..seeds() {
         let mut dice = Dice(seed.wrapping_mul(104_729));
         let replicas = u32::try_from(1 + dice.roll(5)).expect("small");
         let mut toy = Toy::new(replicas, 0, replicas);
@@ -131,7 +137,7 @@ fn of_newest_set(toy: &Toy) -> Vec<String> {
 
 #[test]
 fn an_update_in_place_keeps_its_bounds_and_its_machines() {
-    for seed in 0..400_u64 {
+    for seed in 0..seeds() {
         let mut dice = Dice(seed.wrapping_mul(2_750_159));
         let replicas = u32::try_from(1 + dice.roll(5)).expect("small");
         let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2), (0, 0)][dice.roll(5)];
@@ -161,7 +167,7 @@ fn an_update_in_place_keeps_its_bounds_and_its_machines() {
 
 #[test]
 fn scaling_and_new_templates_do_not_stop_an_update_in_place() {
-    for seed in 0..400_u64 {
+    for seed in 0..seeds() {
         let mut dice = Dice(seed.wrapping_mul(32_452_843));
         let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2)][dice.roll(4)];
         let mut toy = Toy::new(4, surge, unavailable);
@@ -202,7 +208,7 @@ fn scaling_and_new_templates_do_not_stop_an_update_in_place() {
 
 #[test]
 fn a_rollback_ends_with_the_former_template() {
-    for seed in 0..100_u64 {
+    for seed in 0..seeds() / 4 {
         let mut dice = Dice(seed.wrapping_mul(15_485_863));
         let mut toy = Toy::new(3, 1, 0);
         toy.settle();
@@ -227,7 +233,7 @@ fn a_rollback_ends_with_the_former_template() {
 
 #[test]
 fn a_rollout_with_a_second_change_and_a_new_size_ends() {
-    for seed in 0..400_u64 {
+    for seed in 0..seeds() {
         let mut dice = Dice(seed.wrapping_mul(7919));
         let mut toy = Toy::new(4, 1, u32::try_from(dice.roll(2)).expect("small"));
         toy.settle();
@@ -261,7 +267,7 @@ fn a_rollout_with_a_second_change_and_a_new_size_ends() {
 #[test]
 fn failing_nodes_are_replaced_within_the_bounds() {
     let mut hurt = 0;
-    for seed in 0..400_u64 {
+    for seed in 0..seeds() {
         let mut dice = Dice(seed.wrapping_mul(104_729));
         let replicas = 1 + dice.roll(5);
         let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2)][dice.roll(4)];
@@ -288,7 +294,7 @@ fn failing_nodes_are_replaced_within_the_bounds() {
 
 #[test]
 fn a_rollout_counts_by_the_priorities_of_machines() {
-    for seed in 0..400_u64 {
+    for seed in 0..seeds() {
         let mut dice = Dice(seed.wrapping_mul(15_485_863));
         let replicas = 2 + dice.roll(4);
         let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2)][dice.roll(4)];
