@@ -5,7 +5,7 @@ use kube_cel::cel::parser::ParseError;
 use serde_json::Value;
 
 use crate::schema::crd::rules::types::{self, Wanted};
-use crate::schema::crd::rules::{Rule, cost};
+use crate::schema::crd::rules::{Rule, cost, stack};
 use crate::schema::crd::schema::Schema;
 use crate::values::status::{FieldErrorKind, FieldErrors};
 
@@ -13,8 +13,6 @@ use crate::values::status::{FieldErrorKind, FieldErrors};
 const LONGEST: usize = 20_000;
 /// Maximum nesting of brackets in the text.
 const MAX_BRACKETS: usize = 50;
-/// Stack size of the parser, which recurses with the length of a text.
-const PARSER_STACK: usize = 256 << 20;
 
 /// Position of a schema node.
 #[derive(Debug, Clone, Copy)]
@@ -258,8 +256,7 @@ fn first_of(errors: &[ParseError], text: &str) -> String {
     errors.iter().take(FIRST).map(one).collect::<Vec<_>>().join("\nERROR: ")
 }
 
-/// Parses on a separate stack, because the parser recurses as deeply as a text nests, and a text
-/// may be hostile.
+/// Parses on a separate stack.
 fn parse(text: &str) -> Result<Program, String> {
     if LONGEST < text.len() {
         return Err(format!("the expression has {} bytes, the limit is {LONGEST}", text.len()));
@@ -281,14 +278,7 @@ fn parse(text: &str) -> Result<Program, String> {
         }
         Ok(program)
     };
-    std::thread::scope(|scope| {
-        std::thread::Builder::new()
-            .stack_size(PARSER_STACK)
-            .spawn_scoped(scope, compile)
-            .map_err(|error| format!("no thread to parse it on: {error}"))?
-            .join()
-            .unwrap_or_else(|_| Err("the parser cannot read the expression".to_owned()))
-    })
+    stack::deep(compile).unwrap_or_else(|error| Err(format!("no thread to parse it on: {error}")))
 }
 
 /// Returns a `!` or `-` that is repeated before its operand, outside of string literals.

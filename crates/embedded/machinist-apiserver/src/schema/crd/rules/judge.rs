@@ -9,10 +9,14 @@ use kube_cel::cel::{Context, ExecutionError, Program, Value as Cel};
 use serde_json::Value;
 
 use crate::schema::crd::rules::extent::Extent;
-use crate::schema::crd::rules::{Rule, cost, functions, value};
+use crate::schema::crd::rules::{Rule, cost, functions, stack, value};
 use crate::schema::crd::schema::{MAX_DEPTH, Schema};
 use crate::schema::crd::validate::join;
 use crate::values::status::{FieldErrorKind, FieldErrors};
+
+/// Nesting of expressions that a worker's stack certainly fits, also in a program that was compiled
+/// without optimisation.
+const SHALLOW: usize = 20;
 
 /// Appends an error for every rule that an object breaks.
 ///
@@ -183,10 +187,17 @@ struct Extents {
 }
 
 /// Runs a program. The library panics on some arguments, such as a precision of a hundred thousand
-/// digits.
+/// digits, and recurses as deeply as an expression nests.
 fn run(program: &Program, scope: &Context<'_>) -> Result<Cel, ExecutionError> {
-    std::panic::catch_unwind(AssertUnwindSafe(|| program.execute(scope)))
-        .unwrap_or_else(|_| Err(ExecutionError::function_error("rule", "it cannot run on these values")))
+    let refuse = |why| ExecutionError::function_error("rule", why);
+    let run = || {
+        std::panic::catch_unwind(AssertUnwindSafe(|| program.execute(scope)))
+            .unwrap_or_else(|_| Err(refuse("it cannot run on these values")))
+    };
+    if cost::nesting(program.expression()) <= SHALLOW {
+        return run();
+    }
+    stack::deep(run).unwrap_or_else(|_| Err(refuse("no thread can be started for it")))
 }
 
 /// Returns the value for an error. Objects and lists are too large to show, so errors show a name

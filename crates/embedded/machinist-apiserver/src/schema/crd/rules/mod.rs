@@ -18,6 +18,7 @@ mod cost;
 mod extent;
 mod functions;
 pub(crate) mod judge;
+mod stack;
 #[cfg(test)]
 mod tests;
 mod types;
