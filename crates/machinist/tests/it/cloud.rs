@@ -390,7 +390,7 @@ async fn until_answer(port: u16, path: &str, is_expected: impl Fn(u16, &str) -> 
     let answered = async {
         loop {
             again.tick().await;
-            if let Some((status, body)) = ask(port, path, None).await
+            if let Ok((status, body)) = ask(port, path, None).await
                 && is_expected(status, &body)
             {
                 return (status, body);
@@ -419,7 +419,7 @@ async fn the_manager_of_machines_has_a_port_with_tls_and_a_json_log() {
         let mut again = tokio::time::interval(Duration::from_millis(100));
         loop {
             again.tick().await;
-            if ask(port, "/metrics", Some(&may)).await.is_some_and(|(status, _)| status == 200) {
+            if ask(port, "/metrics", Some(&may)).await.is_ok_and(|(status, _)| status == 200) {
                 break;
             }
         }
@@ -449,8 +449,8 @@ async fn get(port: u16, path: &str, token: Option<&str>) -> Result<String, u16> 
     if status == 200 { Ok(body) } else { Err(status) }
 }
 
-/// Sends a GET to the port of a controller. Returns status and body, if a process listens.
-async fn ask(port: u16, path: &str, token: Option<&str>) -> Option<(u16, String)> {
+/// Sends a GET to the port of a controller. Returns status and body.
+async fn ask(port: u16, path: &str, token: Option<&str>) -> Result<(u16, String), kube::Error> {
     let url = format!("https://127.0.0.1:{port}");
     let mut config = kube::Config::new(url.parse().expect("a URL"));
     config.accept_invalid_certs = true;
@@ -459,8 +459,8 @@ async fn ask(port: u16, path: &str, token: Option<&str>) -> Option<(u16, String)
     config.auth_info.token = token.map(|token| token.to_owned().into());
     let client = Client::try_from(config).expect("a client");
     let request = http::Request::get(path).body(kube::client::Body::empty()).expect("a request");
-    let answer = client.send(request).await.ok()?;
+    let answer = client.send(request).await?;
     let status = answer.status().as_u16();
     let body = answer.into_body().collect_bytes().await.expect("a body");
-    Some((status, String::from_utf8(body.to_vec()).expect("text")))
+    Ok((status, String::from_utf8(body.to_vec()).expect("text")))
 }
