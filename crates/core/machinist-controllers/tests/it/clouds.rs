@@ -1,33 +1,21 @@
 //! Tests of one process with the providers of two clouds.
 
 use machinist_driver::Providers;
-use machinist_instance::RecordedId;
 
 use super::*;
 
 /// Another simulated cloud, whose classes say `other`.
 struct Other(SimProvider);
 
-impl Provider for Other {
+impl OverSim for Other {
+    fn sim(&self) -> &SimProvider {
+        &self.0
+    }
     fn name(&self) -> &'static str {
         "other"
     }
-    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
-        self.0.validate(provider_spec)
-    }
-    fn parse_id(&self, text: &str) -> RecordedId {
-        self.0.parse_id(text)
-    }
     fn account(&self, credential: &Credential, place: &Place) -> AccountId {
         AccountId::of([b"other", self.0.account(credential, place).as_str().as_bytes()])
-    }
-    fn open(
-        &self,
-        account: &AccountId,
-        credential: &Credential,
-        place: &Place,
-    ) -> Result<Arc<dyn Driver>, Error> {
-        self.0.open(account, credential, place)
     }
 }
 
@@ -47,7 +35,7 @@ impl TwoClouds {
         let other = Cloud::in_memory(settings, machinist_cloud_sim::Clock::starting_at(epoch));
         let providers = Providers::new([
             Arc::new(SimProvider::in_process(world.cloud.clone())) as Arc<dyn Provider>,
-            Arc::new(Other(SimProvider::in_process(other.clone()))),
+            Arc::new(Over(Other(SimProvider::in_process(other.clone())))),
         ]);
         world.apply(1).await;
         let mut two = Self { world, other, providers, processes: None };

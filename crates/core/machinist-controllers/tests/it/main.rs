@@ -65,6 +65,8 @@ use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::{machine, machine_deployment};
 use serde_json::{Value, json};
 
+use over_sim::{Over, OverSim};
+
 const NAMESPACE: &str = "default";
 const EPOCH: i64 = 1_800_000_000;
 
@@ -407,17 +409,9 @@ async fn a_machine_that_waits_for_replacement_gives_the_reason() {
 /// A provider with accounts that open only with an entry `token`.
 struct Locked(SimProvider);
 
-impl Provider for Locked {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
-        self.0.validate(provider_spec)
-    }
-
-    fn account(&self, credential: &Credential, place: &Place) -> AccountId {
-        self.0.account(credential, place)
+impl OverSim for Locked {
+    fn sim(&self) -> &SimProvider {
+        &self.0
     }
 
     fn open(
@@ -436,7 +430,7 @@ impl Provider for Locked {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_continues_after_its_secret_is_corrected() {
     let world = World::new().await;
-    let locked = Arc::new(Locked(SimProvider::in_process(world.cloud.clone())));
+    let locked = Arc::new(Over(Locked(SimProvider::in_process(world.cloud.clone()))));
     let (machine_controller, _manager) = world.start_with(|options| options.providers = locked.into());
     let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
     let token = async |token: Value| {
@@ -528,27 +522,14 @@ fn buggy(s: &machine::Snapshot) -> Plan<machine::Action> {
 /// A provider with bugs for some classes: in the collection of facts, and in a call.
 struct Buggy(SimProvider);
 
-impl Provider for Buggy {
-    fn name(&self) -> &str {
-        self.0.name()
+impl OverSim for Buggy {
+    fn sim(&self) -> &SimProvider {
+        &self.0
     }
 
     fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
         assert!(provider_spec["size"] != "bug", "hunter2");
         self.0.validate(provider_spec)
-    }
-
-    fn account(&self, credential: &Credential, place: &Place) -> AccountId {
-        self.0.account(credential, place)
-    }
-
-    fn open(
-        &self,
-        account: &AccountId,
-        credential: &Credential,
-        place: &Place,
-    ) -> Result<Arc<dyn Driver>, Error> {
-        self.0.open(account, credential, place)
     }
 }
 
@@ -558,7 +539,7 @@ async fn a_bug_with_one_object_does_not_affect_other_objects() {
     let clients = |name| Clients { control: world.client(name), target: world.client(name) };
     let planners = Planners { machine: buggy, ..Planners::default() };
     let options = Options { planners, ..Options::from(world.options("machine-controller")) };
-    let provider = Arc::new(Buggy(SimProvider::in_process(world.cloud.clone())));
+    let provider = Arc::new(Over(Buggy(SimProvider::in_process(world.cloud.clone()))));
     let mut machine = MachineOptions::new(provider, "test");
     // Generating the first secret part of a token fails.
     let draws = std::sync::atomic::AtomicU32::new(0);
