@@ -223,7 +223,7 @@ impl GuardedPatch {
     }
 
     /// The finished patch in the type that `kube::Api::patch` takes.
-    pub fn into_kube(self) -> kube::api::Patch<()> {
+    pub fn into_kube(self) -> kube::api::Patch<serde_json::Value> {
         kube::api::Patch::Json(self.build())
     }
 }

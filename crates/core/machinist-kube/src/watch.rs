@@ -26,6 +26,7 @@
 //! HTTP 410 forever, reopens a stream that closes at once without a pause, hides bookmarks, and
 //! cannot distinguish an unreadable object from a broken stream.
 
+mod objects;
 mod once;
 mod wire;
 
@@ -42,12 +43,13 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
+use self::objects::{Listed, ObjectsOf, WatchedObjects};
 pub use self::once::list_once;
 use self::wire::{Event, Line, Page, Reader, identity, metadata_of, parse_rv, read_line, without_quotes};
 use crate::backoff::{Backoff, Jitter};
 use crate::clock::{Moment, SharedClock};
 use crate::hash_of_parts::hash_of_parts;
-use crate::store::{Delta, FRESH_FOR, ObjectKey, Relist};
+use crate::store::{Delta, FRESH_FOR, ObjectKey};
 
 /// Number of objects in one page of a list.
 const PAGE_SIZE: u32 = 500;
@@ -197,13 +199,12 @@ pub async fn run_watch<K, F>(
 ) -> WatchFatal
 where
     K: Resource + DeserializeOwned,
+    F: Send + Sync,
 {
     let url = api.resource_url().to_owned();
-    let jitter = Jitter::new(options.seed ^ hash_of_parts(&[&url]));
-    let heard = Moment::now(options.clock.as_ref());
-    let request = kube::core::Request::new(url);
-    let mut watch = Watch { request, client: api.into_client(), options, jitter, heard };
-    watch.run(&Reader { parse, kind: std::marker::PhantomData }, sink).await
+    let reader = Reader { parse, kind: std::marker::PhantomData };
+    let mut objects = ObjectsOf { reader, listed: Vec::new(), sink };
+    Watch::new(url, api.into_client(), options).run(&mut objects).await
 }
 
 struct Watch {
@@ -263,16 +264,20 @@ struct Open<S> {
     silence: Duration,
 }
 
+/// An event that was passed on.
+struct Passed {
+    resource_version: u64,
+    is_bookmark: bool,
+}
+
 impl Watch {
-    async fn run<K, F, P>(
-        &mut self,
-        reader: &Reader<K, P>,
-        mut sink: impl FnMut(Delta<F>) + Send,
-    ) -> WatchFatal
-    where
-        K: Resource + DeserializeOwned,
-        P: Fn(K) -> F + Send,
-    {
+    fn new(url: String, client: Client, options: WatchOptions) -> Self {
+        let jitter = Jitter::new(options.seed ^ hash_of_parts(&[&url]));
+        let heard = Moment::now(options.clock.as_ref());
+        Self { request: kube::core::Request::new(url), client, options, jitter, heard }
+    }
+
+    async fn run(&mut self, objects: &mut dyn WatchedObjects) -> WatchFatal {
         let mut position = Position::Unlisted;
         // Failures since the last stream that lasted, and the error answers in a row among them.
         let (mut failures, mut refusals) = (0_u32, 0_u32);
@@ -284,14 +289,15 @@ impl Watch {
                 Position::At(rv) => (true, rv),
             };
             let ended = match position {
-                Position::Unlisted => match self.list(reader).await {
+                Position::Unlisted => match self.list(objects).await {
                     Ok(list) => {
                         position = Position::At(list.resource_version);
                         listed = Some(Instant::now());
                         self.heard = Moment::now(self.options.clock.as_ref());
-                        self.note(|| WatchNote::Listed { objects: list.items.len() });
-                        self.time(WatchTiming::List { objects: list.items.len(), took: started.elapsed() });
-                        sink(Delta::Relist(list));
+                        let number = objects.listed();
+                        self.note(|| WatchNote::Listed { objects: number });
+                        self.time(WatchTiming::List { objects: number, took: started.elapsed() });
+                        objects.pass_list(list);
                         continue;
                     }
                     Err(ended) => ended,
@@ -308,7 +314,7 @@ impl Watch {
                     tokio::select! {
                         biased;
                         () = notified(relist) => Ended::Doubted("the store asked for a list"),
-                        ended = self.stream(rv, reader, &mut sink) => ended,
+                        ended = self.stream(rv, objects) => ended,
                     }
                 }
             };
@@ -374,15 +380,11 @@ impl Watch {
     }
 
     /// Lists the whole kind with quorum reads, page by page.
-    async fn list<K, F, P>(&self, reader: &Reader<K, P>) -> Result<Relist<F>, Ended>
-    where
-        K: Resource + DeserializeOwned,
-        P: Fn(K) -> F + Send,
-    {
+    async fn list(&self, objects: &mut dyn WatchedObjects) -> Result<Listed, Ended> {
         let mut expiries = 0;
         loop {
             let limit = (expiries < EXPIRIES_BEFORE_UNPAGED).then_some(PAGE_SIZE);
-            match self.list_pages(limit, reader).await {
+            match self.list_pages(limit, objects).await {
                 Err(Ended::Expired) if limit.is_some() => expiries += 1,
                 // Without pages, no token can expire.
                 Err(Ended::Expired) => return Err(Ended::Refused("the list has expired (410)".to_owned())),
@@ -397,12 +399,13 @@ impl Watch {
         self.client.request_text(request).await.map_err(ended_by)
     }
 
-    async fn list_pages<K, F, P>(&self, limit: Option<u32>, reader: &Reader<K, P>) -> Result<Relist<F>, Ended>
-    where
-        K: Resource + DeserializeOwned,
-        P: Fn(K) -> F + Send,
-    {
-        let mut whole: Option<Relist<F>> = None;
+    async fn list_pages(
+        &self,
+        limit: Option<u32>,
+        objects: &mut dyn WatchedObjects,
+    ) -> Result<Listed, Ended> {
+        objects.begin_list();
+        let mut whole: Option<Listed> = None;
         let sent = Instant::now();
         let mut params = ListParams {
             label_selector: self.options.label_selector.clone(),
@@ -413,23 +416,15 @@ impl Watch {
         loop {
             let text = self.list_page(&params).await?;
             let (page, resource_version) = page_of(&text)?;
-            let list = whole.get_or_insert(Relist {
-                items: Vec::new(),
-                unreadable: Vec::new(),
-                resource_version,
-                sent,
-            });
+            let list = whole.get_or_insert(Listed { unreadable: Vec::new(), resource_version, sent });
             // All pages have one resourceVersion. If a server returns different ones, the oldest
             // version misses no event.
             list.resource_version = list.resource_version.min(resource_version);
             for raw in page.items.iter().flatten() {
-                match reader.read(raw) {
-                    Ok((key, entry)) => list.items.push((key, entry)),
-                    Err(unparsed) => {
-                        let place = unparsed.place.clone();
-                        list.unreadable.extend(place.map(|(key, _, object)| (key, object)));
-                        self.note(|| unparsed.into_note());
-                    }
+                if let Err(unparsed) = objects.list(raw) {
+                    let place = unparsed.place.clone();
+                    list.unreadable.extend(place.map(|(key, _, object)| (key, object)));
+                    self.note(|| unparsed.into_note());
                 }
             }
             params.continue_token = page.next_page().map(str::to_owned);
@@ -454,16 +449,7 @@ impl Watch {
     }
 
     /// Watches from `rv` until the stream ends. Advances `rv` with each delta.
-    async fn stream<K, F, P>(
-        &mut self,
-        rv: &mut u64,
-        reader: &Reader<K, P>,
-        sink: &mut (impl FnMut(Delta<F>) + Send),
-    ) -> Ended
-    where
-        K: Resource + DeserializeOwned,
-        P: Fn(K) -> F + Send,
-    {
+    async fn stream(&mut self, rv: &mut u64, objects: &mut dyn WatchedObjects) -> Ended {
         let server_timeout = self.jitter.stretch(SERVER_TIMEOUT, SERVER_TIMEOUT_SPREAD);
         let asked = Instant::now();
         let params = WatchParams {
@@ -485,30 +471,21 @@ impl Watch {
         };
         let open = Open { answer, silence: server_timeout + IDLE_MARGIN };
         let mut events = 0;
-        let ended = self.follow_open(open, rv, reader, sink, &mut events).await;
+        let ended = self.follow_open(open, rv, objects, &mut events).await;
         self.time(WatchTiming::Stream { events, lasted: asked.elapsed() });
         ended
     }
 
     /// Follows a stream, and says when it has stayed open.
-    async fn follow_open<K, F, P>(
+    async fn follow_open(
         &mut self,
         open: Open<impl AsyncBufRead>,
         rv: &mut u64,
-        reader: &Reader<K, P>,
-        sink: &mut (impl FnMut(Delta<F>) + Send),
+        objects: &mut dyn WatchedObjects,
         events: &mut u64,
-    ) -> Ended
-    where
-        K: Resource + DeserializeOwned,
-        P: Fn(K) -> F + Send,
-    {
+    ) -> Ended {
         let opened = self.options.observer.clone();
-        let mut sink = |delta: Delta<F>| {
-            *events += u64::from(!matches!(delta, Delta::Bookmark(_)));
-            sink(delta);
-        };
-        let mut follow = std::pin::pin!(self.follow(open, rv, reader, &mut sink));
+        let mut follow = std::pin::pin!(self.follow(open, rv, objects, events));
         // A server that closes each stream at once answers each request, but shows nothing. So only
         // time proves that a watch is open. An event proves it too, but a kind may have none for
         // hours, and not every server sends bookmarks.
@@ -521,18 +498,15 @@ impl Watch {
         follow.await
     }
 
-    /// Passes the events of an open watch to the sink until the stream ends.
-    async fn follow<K, F, P>(
+    /// Passes the events of an open watch on until the stream ends, and counts those that are no
+    /// bookmarks.
+    async fn follow(
         &mut self,
         open: Open<impl AsyncBufRead>,
         rv: &mut u64,
-        reader: &Reader<K, P>,
-        sink: &mut (impl FnMut(Delta<F>) + Send),
-    ) -> Ended
-    where
-        K: Resource + DeserializeOwned,
-        P: Fn(K) -> F + Send,
-    {
+        objects: &mut dyn WatchedObjects,
+        events: &mut u64,
+    ) -> Ended {
         let mut answer = std::pin::pin!(open.answer);
         let mut line = Vec::new();
         loop {
@@ -555,10 +529,10 @@ impl Watch {
                 return Ended::Doubted("data arrived after a long silence");
             }
             self.heard = now;
-            match self.event(&line, reader) {
-                Ok(Some(delta)) => {
-                    *rv = delta_rv(&delta).unwrap_or(*rv);
-                    sink(delta);
+            match self.event(&line, objects) {
+                Ok(Some(Passed { resource_version, is_bookmark })) => {
+                    *rv = resource_version;
+                    *events += u64::from(!is_bookmark);
                 }
                 Ok(None) => {}
                 Err(ended) => return ended,
@@ -566,12 +540,9 @@ impl Watch {
         }
     }
 
-    /// Parses one line of the stream.
-    fn event<K, F, P>(&self, line: &[u8], reader: &Reader<K, P>) -> Result<Option<Delta<F>>, Ended>
-    where
-        K: Resource + DeserializeOwned,
-        P: Fn(K) -> F + Send,
-    {
+    /// Parses one line of the stream, and passes it on. Returns nothing if there is nothing to pass
+    /// on.
+    fn event(&self, line: &[u8], objects: &mut dyn WatchedObjects) -> Result<Option<Passed>, Ended> {
         if line.trim_ascii().is_empty() {
             return Ok(None);
         }
@@ -581,31 +552,33 @@ impl Watch {
                 without_quotes(&error.to_string())
             ))
         })?;
-        let delta = match event.kind {
-            "ADDED" | "MODIFIED" => match reader.read(event.object) {
-                Ok((key, entry)) => Some(Delta::Upsert(key, entry)),
+        let passed = match event.kind {
+            "ADDED" | "MODIFIED" => match objects.upsert(event.object) {
+                Ok(resource_version) => Some(resource_version),
                 Err(unparsed) => {
-                    let delta = unparsed.place.clone();
+                    let place = unparsed.place.clone();
                     self.note(|| unparsed.into_note());
-                    delta.map(|(key, resource_version, object)| Delta::Unreadable {
-                        key,
-                        resource_version,
-                        object,
+                    place.map(|(key, resource_version, object)| {
+                        objects.unreadable(key, resource_version, object);
+                        resource_version
                     })
                 }
             },
             // The metadata identifies the deleted object, so the rest need not be readable.
-            "DELETED" => metadata_of(event.object).and_then(|metadata| {
-                let (key, uid, resource_version) = identity(&metadata)?;
-                Some(Delta::Delete { key, uid, resource_version })
-            }),
+            "DELETED" => {
+                metadata_of(event.object).as_ref().and_then(identity).map(|(key, uid, resource_version)| {
+                    objects.delete(key, uid, resource_version);
+                    resource_version
+                })
+            }
             "BOOKMARK" => metadata_of(event.object)
                 .and_then(|metadata| parse_rv(metadata.resource_version.as_deref()))
-                .map(Delta::Bookmark),
+                .inspect(|resource_version| objects.bookmark(*resource_version)),
             "ERROR" => return Err(ended_by_error_event(event.object)),
             _ => None,
         };
-        Ok(delta)
+        let is_bookmark = event.kind == "BOOKMARK";
+        Ok(passed.map(|resource_version| Passed { resource_version, is_bookmark }))
     }
 
     fn time(&self, timing: WatchTiming) {
@@ -617,21 +590,6 @@ impl Watch {
     fn note(&self, note: impl FnOnce() -> WatchNote) {
         let Some(observer) = &self.options.observer else { return };
         observer(note());
-    }
-}
-
-fn delta_rv<F>(delta: &Delta<F>) -> Option<u64> {
-    match delta {
-        Delta::Upsert(_, entry) => Some(entry.resource_version),
-        Delta::Delete { resource_version, .. } | Delta::Unreadable { resource_version, .. } => {
-            Some(*resource_version)
-        }
-        Delta::Bookmark(resource_version) => Some(*resource_version),
-        Delta::Relist(_)
-        | Delta::ListedOnce(_)
-        | Delta::RelistPart(_)
-        | Delta::Fetched(..)
-        | Delta::Absent { .. } => None,
     }
 }
 

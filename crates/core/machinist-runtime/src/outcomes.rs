@@ -25,13 +25,13 @@ use machinist_kube::barrier::{Charge, Expect, Settled, Unanswered, WriteKind};
 use machinist_kube::{Cluster, WriteOutcome};
 use tokio::time::Instant;
 
+use crate::collection::Collection;
 use crate::contract::Contract;
 use crate::feed::{Fed, Question};
 use crate::panics;
 use crate::pass::program_failed;
 use crate::runtime::{LAST_WRITES, Runtime};
 use crate::take_in::refresh;
-use crate::write::{committed, preconditions};
 
 /// The interval of the checks for overdue writes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -182,7 +182,12 @@ pub(crate) async fn ask_api<C: Contract, F: Fed<C>>(
 ) -> Option<Settled> {
     match (question, expect.kind, &expect.uid) {
         (Question::UnknownAndRecent, WriteKind::Delete, Some(uid)) => {
-            delete_again::<C, F>(runtime, expect, uid).await
+            let collection = Collection::of::<C, F>(runtime, &expect.key.namespace);
+            match delete_again(&collection, expect, uid).await {
+                DeletedAgain::Known(settled) => Some(settled),
+                DeletedAgain::Changed => read::<C, F>(runtime, expect).await,
+                DeletedAgain::Unknown => None,
+            }
         }
         _ => read::<C, F>(runtime, expect).await,
     }
@@ -208,30 +213,32 @@ async fn read<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, expect: &Expect) -> 
 
 /// Repeats a DELETE with a lost answer. The deadline of the request is longer than a webhook may
 /// take. So the first DELETE has ended when the API server answers the second one.
-async fn delete_again<C: Contract, F: Fed<C>>(
-    runtime: &Runtime<C>,
-    expect: &Expect,
-    uid: &str,
-) -> Option<Settled> {
-    let api = F::api(runtime, &expect.key.namespace);
-    let params = preconditions(uid, expect.unchanged_since.as_deref());
-    let result = api.delete(&expect.key.name, &params).await;
+async fn delete_again(collection: &Collection, expect: &Expect, uid: &str) -> DeletedAgain {
+    let result = collection.delete(&expect.key.name, uid, expect.unchanged_since.as_deref()).await;
     match (WriteOutcome::of(&result), &result) {
-        (WriteOutcome::Done, Ok(either::Either::Left(object))) => Some(committed(object)),
+        (WriteOutcome::Done, Ok(either::Either::Left(object))) => DeletedAgain::Known(object.committed()),
         // The object has another UID, or a client has changed it since the first DELETE.
-        (WriteOutcome::Stale, _) if expect.unchanged_since.is_some() => read::<C, F>(runtime, expect).await,
+        (WriteOutcome::Stale, _) if expect.unchanged_since.is_some() => DeletedAgain::Changed,
         // Stale means that an object of that name has another UID.
         (WriteOutcome::Done | WriteOutcome::NotFound | WriteOutcome::Stale, _) => {
-            Some(Settled::Deleted { uid: uid.to_owned() })
+            DeletedAgain::Known(Settled::Deleted { uid: uid.to_owned() })
         }
         (WriteOutcome::Denied { .. } | WriteOutcome::Invalid { .. } | WriteOutcome::AlreadyExists, _) => {
-            Some(Settled::NotCommitted)
+            DeletedAgain::Known(Settled::NotCommitted)
         }
         (WriteOutcome::Throttled { .. } | WriteOutcome::Unknown { .. }, _) => {
             tracing::info!(object = %expect.key, "The outcome of a DELETE is still unknown; retrying");
-            None
+            DeletedAgain::Unknown
         }
     }
+}
+
+/// What a repeated DELETE shows about the first one.
+enum DeletedAgain {
+    Known(Settled),
+    /// The object changed since the first DELETE, so only a read shows whether it is being deleted.
+    Changed,
+    Unknown,
 }
 
 fn verb(kind: WriteKind) -> &'static str {

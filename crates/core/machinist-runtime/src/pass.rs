@@ -18,32 +18,101 @@
 //! - A panic ends its pass and appears in the object's `why`. The next pass over the key follows
 //!   after a pause. Other keys are not affected.
 
-use std::fmt::Display;
+//!
+//! What differs per kind is small: the facts, the plan, the calls. All the rest of a pass is
+//! compiled once per contract.
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::reverted::{Fix, is_reverted};
-use machinist_core::{ContractReason, Plan, Reason, Step, Why};
-use machinist_kube::{Leadership, Moment};
+use machinist_core::{ContractReason, Plan, Reason, Step, Wait, Why};
+use machinist_kube::Moment;
 use tokio::time::Instant;
 
 use crate::contract::{Contract, Kind, Observed, Stop};
 use crate::fingerprint::fingerprint;
 use crate::panics::{self, Panicked};
 use crate::passes::Repetition;
+use crate::perform::perform;
 use crate::runtime::{NOT_NOW_AGAIN, Runtime, UnknownWrites};
+use crate::world::World;
 
 /// The longest pause before a retry, if an API server does not answer.
 const UNANSWERED_AGAIN: Duration = Duration::from_secs(5);
-/// The number of independent calls of one plan that may be in flight at the same time.
-const CALLS_AT_ONCE: usize = 16;
-
-/// The time in which an action that takes objects away must begin, from when its facts were read.
-const TAKES_AWAY_WITHIN: Duration = Duration::from_secs(10);
 
 /// Performs one pass over a key.
 pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::Key, id: &K::Id) {
+    if !may_begin(runtime, key) {
+        return;
+    }
+    let read = Moment::now(Some(&runtime.options.clock));
+    let observed = panics::catch(|| {
+        let world = runtime.world.lock();
+        match hold(runtime, &world, key) {
+            None => (K::observe(runtime, &world, id), None),
+            Some(held) => (Observed::NotYet, Some(held)),
+        }
+    });
+    let snapshot = match observed {
+        Err(panicked) => {
+            return runtime.note_panic(key, program_failed("reading the object's state failed", panicked));
+        }
+        Ok((Observed::Ready(snapshot), _)) => snapshot,
+        Ok((Observed::NotYet, held)) => return note_not_yet(runtime, key, held),
+        Ok((Observed::Gone, _)) => return drop_key(runtime, key),
+    };
+    let decided = match panics::catch(|| decide::<C, K>(runtime, &snapshot)) {
+        Ok(decided) => decided,
+        Err(panicked) => return runtime.note_panic(key, planner_failed(panicked)),
+    };
+    let Decided { actions, decision } = decided;
+    let Some(acting) = begin(runtime, key, decision) else { return };
+    let performed = panics::catch_async(perform::<C, K>(runtime, read, &snapshot, actions)).await;
+    end(runtime, key, acting, performed, &|| K::reference(&snapshot));
+}
+
+/// A plan whose actions are rendered.
+struct Decision<C: Contract> {
+    why: Why<C::Reason>,
+    wait: Wait,
+    /// The fingerprint of the facts.
+    facts: u64,
+    /// All planned actions.
+    planned: Vec<String>,
+    /// Those that are performed.
+    rendered: Vec<String>,
+    /// Those that are only logged.
+    rehearsed: Vec<String>,
+}
+
+/// A plan with the actions that are performed.
+struct Decided<C: Contract, A> {
+    actions: Vec<A>,
+    decision: Decision<C>,
+}
+
+/// The decision whose actions are being performed.
+struct Acting {
+    rendered: Vec<String>,
+    repetition: Repetition,
+    /// Whether the object is up to date but for these actions.
+    is_settled: bool,
+    wait: Wait,
+}
+
+/// Why a pass may not decide about a key now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// The first list of a deferred kind is missing.
+    ForDeferred,
+    /// Other stores are not complete, or do not show the writes of this process.
+    ForStores,
+}
+
+/// Whether the outcomes of earlier writes are known. If not, reads them.
+fn may_begin<C: Contract>(runtime: &Arc<Runtime<C>>, key: &C::Key) -> bool {
     let goes_on_from = runtime.goes_on_from(&runtime.world.lock(), key);
     let goes_on = goes_on_from.is_some_and(|from| from <= Instant::now());
     if let Some(from) = goes_on_from.filter(|_| !goes_on) {
@@ -52,154 +121,177 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     match runtime.unknown_writes(key) {
         UnknownWrites::None => {}
         _ if goes_on => {}
-        UnknownWrites::Waiting => return,
-        UnknownWrites::Some(writes) => return runtime.begin_reading_outcomes(key, writes),
+        UnknownWrites::Waiting => return false,
+        UnknownWrites::Some(writes) => {
+            runtime.begin_reading_outcomes(key, writes);
+            return false;
+        }
     }
     runtime.heed_clock();
     runtime.notice_suspension();
-    let read = Moment::now(Some(&runtime.options.clock));
-    let observed = panics::catch(|| {
-        let world = runtime.world.lock();
-        // Checked again under this lock: another worker may have opened a charge on the key since
-        // the first check.
-        let may_decide = (runtime.is_synced_for(&world.seen, key) && world.barrier.blocked(key).is_none())
-            || runtime.goes_on_from(&world, key).is_some_and(|from| from <= Instant::now());
-        let is_held = !may_decide && runtime.awaits_deferred(&world, key);
-        let observed = if may_decide { K::observe(runtime, &world, id) } else { Observed::NotYet };
-        (observed, is_held)
-    });
-    let snapshot = match observed {
-        Err(panicked) => {
-            return runtime.note_panic(key, program_failed("reading the object's state failed", panicked));
-        }
-        Ok((Observed::Ready(snapshot), _)) => snapshot,
-        Ok((Observed::NotYet, is_held)) => {
-            if is_held {
-                let reason = Reason::Looking("all watched kinds for the first time");
-                let next = Step::Expect("the API server answers, and /readyz names what is missing");
-                runtime.note(key, Why::new(reason, next), Vec::new());
-            }
-            return;
-        }
-        Ok((Observed::Gone, _)) => {
-            runtime.world.lock().passes.drop_key(key);
-            runtime.decided.notify_one();
-            return runtime.queue.remove(key);
-        }
-    };
-    let decided = panics::catch(|| {
-        let plan = K::plan(&runtime.tools, &snapshot);
-        K::publish(runtime, &snapshot, &plan.why);
-        let plan = hold_back::<C, K>(runtime, plan);
-        let planned: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
-        (plan, planned)
-    });
-    let (Plan { actions, why, wait }, planned) = match decided {
-        Ok(decided) => decided,
-        Err(panicked) => return runtime.note_panic(key, planner_failed(panicked)),
-    };
+    true
+}
+
+/// Returns why the pass may not decide about the key, under the lock that the facts are read under:
+/// another worker may have opened a charge on the key since the first check.
+fn hold<C: Contract>(runtime: &Runtime<C>, world: &World<C>, key: &C::Key) -> Option<Held> {
+    let may_decide = (runtime.is_synced_for(&world.seen, key) && world.barrier.blocked(key).is_none())
+        || runtime.goes_on_from(world, key).is_some_and(|from| from <= Instant::now());
+    if may_decide {
+        return None;
+    }
+    Some(if runtime.awaits_deferred(world, key) { Held::ForDeferred } else { Held::ForStores })
+}
+
+/// A fact is missing. Its arrival wakes the key.
+fn note_not_yet<C: Contract>(runtime: &Runtime<C>, key: &C::Key, held: Option<Held>) {
+    if held == Some(Held::ForDeferred) {
+        let reason = Reason::Looking("all watched kinds for the first time");
+        let next = Step::Expect("the API server answers, and /readyz names what is missing");
+        runtime.note(key, Why::new(reason, next), Vec::new());
+    }
+}
+
+/// Takes a key off the queue whose object does not exist.
+fn drop_key<C: Contract>(runtime: &Runtime<C>, key: &C::Key) {
+    runtime.world.lock().passes.drop_key(key);
+    runtime.decided.notify_one();
+    runtime.queue.remove(key);
+}
+
+fn decide<C: Contract, K: Kind<C>>(runtime: &Runtime<C>, snapshot: &K::Snapshot) -> Decided<C, K::Action> {
+    let Plan { actions, why, wait } = K::plan(&runtime.tools, snapshot);
+    K::publish(runtime, snapshot, &why);
+    let held_back = actions.iter().position(K::takes_away);
+    let Plan { actions, why, wait } = hold_back(runtime, Plan { actions, why, wait }, held_back);
+    let planned = rendered(&actions);
     let (rehearsed, actions): (Vec<_>, Vec<_>) =
         actions.into_iter().partition(|action| K::is_rehearsed(runtime, action));
-    rehearse(runtime, key, &rehearsed, &why);
-    let rendered: Vec<String> = actions.iter().map(ToString::to_string).collect();
-    let repetition = runtime.world.lock().passes.repetition(key, fingerprint(&snapshot), &rendered);
+    let (rehearsed, facts) = (rendered(&rehearsed), fingerprint(snapshot));
+    let rendered = rendered(&actions);
+    Decided { actions, decision: Decision { why, wait, facts, planned, rendered, rehearsed } }
+}
+
+fn rendered<A: ToString>(actions: &[A]) -> Vec<String> {
+    actions.iter().map(ToString::to_string).collect()
+}
+
+/// Records the decision. Returns nothing if its actions are not performed now.
+fn begin<C: Contract>(runtime: &Runtime<C>, key: &C::Key, decision: Decision<C>) -> Option<Acting> {
+    let Decision { why, wait, facts, planned, rendered, rehearsed } = decision;
+    rehearse(runtime, key, rehearsed, &why);
+    let repetition = runtime.world.lock().passes.repetition(key, facts, &rendered);
     if let Repetition::Pausing(until) = repetition {
-        return runtime.queue.wake_at(key.clone(), until);
+        runtime.queue.wake_at(key.clone(), until);
+        return None;
     }
     if repetition == Repetition::WithoutEffect {
         runtime.note_no_effect(key, &rendered);
         let pause = runtime.queue.retry(key.clone());
         runtime.world.lock().passes.pause(key, Instant::now() + pause);
-        return;
+        return None;
     }
     if rendered.is_empty() {
         tracing::debug!(%key, %why, "Nothing to do");
     } else {
         tracing::info!(%key, actions = ?rendered, %why, "Performing actions");
     }
-    let counts_as_settled = why.reason == Reason::Settled;
+    let is_settled = why.reason == Reason::Settled;
     runtime.note(key, why, planned);
-    let performed = match panics::catch_async(perform::<C, K>(runtime, read, &snapshot, actions)).await {
-        Ok(performed) => performed,
+    Some(Acting { rendered, repetition, is_settled, wait })
+}
+
+/// Wakes the key again, after the actions were performed or the first of them failed.
+fn end<C: Contract>(
+    runtime: &Runtime<C>,
+    key: &C::Key,
+    acting: Acting,
+    performed: Result<Result<(), Stop>, Panicked>,
+    reference: &dyn Fn() -> Option<ObjectReference>,
+) {
+    match performed {
         Err(panicked) => {
             runtime.forget_pass(key);
-            return runtime.note_panic(key, program_failed("performing an action failed", panicked));
+            runtime.note_panic(key, program_failed("performing an action failed", panicked));
         }
-    };
-    match performed {
-        Ok(()) => {
+        Ok(Ok(())) => {
             // In the condition, the lock would be held until the end of the block.
-            let pause = runtime.world.lock().passes.circle(key, &rendered);
+            let pause = runtime.world.lock().passes.circle(key, &acting.rendered);
             if let Some(pause) = pause {
-                return runtime.note_circle(key, &rendered, pause);
+                return runtime.note_circle(key, &acting.rendered, pause);
             }
             // A repeated action does not count as a success before something changes, so the pauses
             // keep growing.
-            if repetition == Repetition::New {
+            if acting.repetition == Repetition::New {
                 runtime.queue.forget(key);
             }
-            runtime.come_back(key, wait);
+            runtime.come_back(key, acting.wait);
         }
-        Err(stop) => {
-            let delay = match &stop {
-                // The end of the rejected write wakes the key at once, usually before the watch
-                // shows the write of the other client. The pause ends early when the facts change,
-                // so a conflict costs one write. If the facts have not changed after the pause, a
-                // second conflict is not ordinary.
-                Stop::Stale => {
-                    let pause = runtime.queue.retry(key.clone());
-                    runtime.world.lock().passes.pause(key, Instant::now() + pause);
-                    if repetition == Repetition::AfterPause {
-                        runtime.note_no_effect(key, &rendered);
-                    }
-                    pause
-                }
-                Stop::Refused { message, is_told } => {
-                    let untold = K::reference(&snapshot).filter(|_| !is_told);
-                    runtime.tell_refused(key, untold, message);
-                    // The end of the rejected write wakes the key at once. Without a pause, the API
-                    // server would reject the same write again.
-                    let pause = runtime.queue.retry(key.clone());
-                    let now = Instant::now();
-                    let passes = &mut runtime.world.lock().passes;
-                    passes.hold(key, now + pause.min(UNANSWERED_AGAIN));
-                    passes.pause(key, now + pause);
-                    pause
-                }
-                Stop::Unanswered(_) => {
-                    if counts_as_settled {
-                        runtime.note_unanswered(key, &rendered);
-                    }
-                    // The end of the write wakes the key at once, but the API server is probably
-                    // still unavailable.
-                    let pause = runtime.queue.retry(key.clone()).min(UNANSWERED_AGAIN);
-                    let until = Instant::now() + pause;
-                    runtime.world.lock().passes.hold(key, until);
-                    runtime.queue.wake_at(key.clone(), until);
-                    pause
-                }
-                // The call was not rejected. It only may not start yet.
-                Stop::NotNow(_) => {
-                    runtime.forget_pass(key);
-                    runtime.queue.wake_at(key.clone(), Instant::now() + NOT_NOW_AGAIN);
-                    NOT_NOW_AGAIN
-                }
-            };
+        Ok(Err(stop)) => {
+            let delay = delay_after(runtime, key, &acting, &stop, reference);
             runtime.count_retry(stop.count(), key);
             tracing::info!(%key, reason = ?stop, ?delay, "Pass stopped early; retrying after the delay");
         }
     }
 }
 
-/// Logs the actions that are not performed, each once for its key.
-fn rehearse<C: Contract, A: Display>(
+/// Reports why the pass ended early, and wakes the key after a pause, which is returned.
+fn delay_after<C: Contract>(
     runtime: &Runtime<C>,
     key: &C::Key,
-    rehearsed: &[A],
-    why: &Why<C::Reason>,
-) {
-    let rehearsed = rehearsed.iter().map(ToString::to_string);
-    let actions = runtime.world.lock().passes.newly_rehearsed(key, rehearsed);
+    acting: &Acting,
+    stop: &Stop,
+    reference: &dyn Fn() -> Option<ObjectReference>,
+) -> Duration {
+    match stop {
+        // The end of the rejected write wakes the key at once, usually before the watch shows the
+        // write of the other client. The pause ends early when the facts change, so a conflict
+        // costs one write. If the facts have not changed after the pause, a second conflict is not
+        // ordinary.
+        Stop::Stale => {
+            let pause = runtime.queue.retry(key.clone());
+            runtime.world.lock().passes.pause(key, Instant::now() + pause);
+            if acting.repetition == Repetition::AfterPause {
+                runtime.note_no_effect(key, &acting.rendered);
+            }
+            pause
+        }
+        Stop::Refused { message, is_told } => {
+            let untold = if *is_told { None } else { reference() };
+            runtime.tell_refused(key, untold, message);
+            // The end of the rejected write wakes the key at once. Without a pause, the API server
+            // would reject the same write again.
+            let pause = runtime.queue.retry(key.clone());
+            let now = Instant::now();
+            let passes = &mut runtime.world.lock().passes;
+            passes.hold(key, now + pause.min(UNANSWERED_AGAIN));
+            passes.pause(key, now + pause);
+            pause
+        }
+        Stop::Unanswered(_) => {
+            if acting.is_settled {
+                runtime.note_unanswered(key, &acting.rendered);
+            }
+            // The end of the write wakes the key at once, but the API server is probably still
+            // unavailable.
+            let pause = runtime.queue.retry(key.clone()).min(UNANSWERED_AGAIN);
+            let until = Instant::now() + pause;
+            runtime.world.lock().passes.hold(key, until);
+            runtime.queue.wake_at(key.clone(), until);
+            pause
+        }
+        // The call was not rejected. It only may not start yet.
+        Stop::NotNow(_) => {
+            runtime.forget_pass(key);
+            runtime.queue.wake_at(key.clone(), Instant::now() + NOT_NOW_AGAIN);
+            NOT_NOW_AGAIN
+        }
+    }
+}
+
+/// Logs the actions that are not performed, each once for its key.
+fn rehearse<C: Contract>(runtime: &Runtime<C>, key: &C::Key, rehearsed: Vec<String>, why: &Why<C::Reason>) {
+    let actions = runtime.world.lock().passes.newly_rehearsed(key, rehearsed.into_iter());
     if !actions.is_empty() {
         tracing::info!(%key, ?actions, %why, "Dry run: not performing actions");
     }
@@ -207,11 +299,12 @@ fn rehearse<C: Contract, A: Display>(
 
 /// Cuts the plan before the first action that must wait for the last writes of the previous leader.
 /// Such writes may delete objects that count for the same limit.
-fn hold_back<C: Contract, K: Kind<C>>(
+fn hold_back<C: Contract, A>(
     runtime: &Runtime<C>,
-    mut plan: Plan<K::Action, C::Reason>,
-) -> Plan<K::Action, C::Reason> {
-    let Some(held_back) = plan.actions.iter().position(K::takes_away) else { return plan };
+    mut plan: Plan<A, C::Reason>,
+    first_that_takes_away: Option<usize>,
+) -> Plan<A, C::Reason> {
+    let Some(held_back) = first_that_takes_away else { return plan };
     let alone_from = runtime.alone_from().filter(|_| !is_reverted(Fix::TakeoverWaits));
     let Some(alone_from) = alone_from else { return plan };
     plan.actions.truncate(held_back);
@@ -240,79 +333,17 @@ fn failed<R: ContractReason>(what: &'static str, panicked: Panicked, message: St
     Why::new(reason, Step::Fix("report this bug; the controller tries again after a pause".to_owned()))
 }
 
-/// Performs the actions in order. Adjacent independent actions run concurrently, and those that
-/// start slowly in batches of 1, 2, 4 and so on: if the API server rejects what one of them asks
-/// for, it most likely rejects the others, too.
-async fn perform<C: Contract, K: Kind<C>>(
-    runtime: &Arc<Runtime<C>>,
-    read: Moment,
-    snapshot: &K::Snapshot,
-    actions: Vec<K::Action>,
-) -> Result<(), Stop> {
-    let mut actions = actions.into_iter().peekable();
-    while let Some(action) = actions.next() {
-        if !K::is_independent(&action) {
-            may_act::<C, K>(runtime, read, &action)?;
-            K::act(runtime, snapshot, action).await?;
-            continue;
-        }
-        let is_slow = K::starts_slowly(&action);
-        let mut together = vec![action];
-        let is_alike = |action: &K::Action| K::is_independent(action) && K::starts_slowly(action) == is_slow;
-        while let Some(action) = actions.next_if(is_alike) {
-            together.push(action);
-        }
-        let mut batch = if is_slow { 1 } else { together.len() };
-        let mut together = together.into_iter().peekable();
-        while together.peek().is_some() {
-            let calls = together.by_ref().take(batch).map(async |action| {
-                may_act::<C, K>(runtime, read, &action)?;
-                K::act(runtime, snapshot, action).await
-            });
-            let results: Vec<_> = futures::stream::iter(calls).buffered(CALLS_AT_ONCE).collect().await;
-            results.into_iter().collect::<Result<(), Stop>>()?;
-            batch = batch.saturating_mul(2);
-        }
-    }
-    Ok(())
-}
-
-/// Checks before each action that this process may still act. A process that was suspended in the
-/// middle of a pass may have lost its Lease.
-fn may_act<C: Contract, K: Kind<C>>(
-    runtime: &Runtime<C>,
-    read: Moment,
-    action: &K::Action,
-) -> Result<(), Stop> {
-    if K::takes_away(action) && read.is_older_than(TAKES_AWAY_WITHIN, &runtime.options.clock) {
-        return Err(Stop::NotNow("the facts of the decision are too old"));
-    }
-    if runtime.in_flight.is_draining() {
-        return Err(Stop::NotNow("the process is stopping"));
-    }
-    if !runtime.leadership.as_ref().is_none_or(Leadership::is_held) {
-        return Err(Stop::NotNow("the lease was lost"));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use k8s_openapi::api::core::v1::ObjectReference;
+    use machinist_kube::ObjectKey;
     use serde_json::Value;
 
     use super::*;
-    use machinist_kube::ObjectKey;
-
     use crate::take_in::take_in;
     use crate::test_contract::{Host, Map, NoReason, TestContract, TestRuntime, item, relist, runtime};
     use crate::test_key::TestKey;
-    use crate::world::World;
-
-    /// Counts the actions that were performed.
-    struct Removals;
 
     struct Remove;
 
@@ -322,111 +353,6 @@ mod tests {
         }
     }
 
-    impl Kind<TestContract> for Removals {
-        type Id = ();
-        type Snapshot = Counter;
-        type Action = Remove;
-
-        fn ids(_: &crate::test_contract::Seen, (): &()) -> Vec<()> {
-            Vec::new()
-        }
-        fn observe(_: &TestRuntime, _: &World<TestContract>, (): &()) -> Observed<Counter> {
-            Observed::NotYet
-        }
-        fn plan((): &(), _: &Counter) -> Plan<Remove, NoReason> {
-            Plan::idle(Why::settled())
-        }
-        async fn act(_: &Arc<TestRuntime>, performed: &Counter, _: Remove) -> Result<(), Stop> {
-            performed.0.fetch_add(1, Ordering::Relaxed);
-            tokio::time::sleep(Duration::from_secs(6)).await;
-            Ok(())
-        }
-        fn takes_away(_: &Remove) -> bool {
-            true
-        }
-        fn is_independent(_: &Remove) -> bool {
-            true
-        }
-        fn reference(_: &Counter) -> Option<ObjectReference> {
-            None
-        }
-    }
-
-    #[derive(Default)]
-    struct Counter(AtomicUsize);
-
-    impl std::hash::Hash for Counter {
-        fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_slow_batch_of_removals_is_decided_again() {
-        let (runtime, clock) = runtime(|| Value::Null);
-        let performed = Counter::default();
-        let clock: machinist_kube::SharedClock = clock;
-        let actions = (0..100).map(|_| Remove).collect();
-        let ended =
-            perform::<TestContract, Removals>(&runtime, Moment::now(Some(&clock)), &performed, actions).await;
-        assert!(matches!(ended, Err(Stop::NotNow(_))), "{ended:?}");
-        assert_eq!(performed.0.load(Ordering::Relaxed), 2 * CALLS_AT_ONCE, "two rounds of six seconds");
-    }
-
-    /// Creates children, of which the API server rejects those with an odd number.
-    struct Creations;
-
-    struct Create(usize);
-
-    impl std::fmt::Display for Create {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            write!(f, "create {}", self.0)
-        }
-    }
-
-    impl Kind<TestContract> for Creations {
-        type Id = ();
-        type Snapshot = Counter;
-        type Action = Create;
-
-        fn ids(_: &crate::test_contract::Seen, (): &()) -> Vec<()> {
-            Vec::new()
-        }
-        fn observe(_: &TestRuntime, _: &World<TestContract>, (): &()) -> Observed<Counter> {
-            Observed::NotYet
-        }
-        fn plan((): &(), _: &Counter) -> Plan<Create, NoReason> {
-            Plan::idle(Why::settled())
-        }
-        async fn act(_: &Arc<TestRuntime>, performed: &Counter, create: Create) -> Result<(), Stop> {
-            performed.0.fetch_add(1, Ordering::Relaxed);
-            if create.0.is_multiple_of(2) { Ok(()) } else { Err(Stop::NotNow("rejected")) }
-        }
-        fn starts_slowly(_: &Create) -> bool {
-            true
-        }
-        fn is_independent(_: &Create) -> bool {
-            true
-        }
-        fn reference(_: &Counter) -> Option<ObjectReference> {
-            None
-        }
-    }
-
-    /// T-77.
-    #[tokio::test(start_paused = true)]
-    async fn t_77_creations_start_slowly_and_end_at_a_rejection() {
-        let performed = async |numbers: Vec<usize>| {
-            let (runtime, clock) = runtime(|| Value::Null);
-            let performed = Counter::default();
-            let clock: machinist_kube::SharedClock = clock;
-            let actions = numbers.into_iter().map(Create).collect();
-            let moment = Moment::now(Some(&clock));
-            let ended = perform::<TestContract, Creations>(&runtime, moment, &performed, actions).await;
-            (performed.0.load(Ordering::Relaxed), ended.is_ok())
-        };
-        assert_eq!(performed(vec![1; 100]).await, (1, false));
-        assert_eq!(performed(vec![0, 0, 0, 0, 1, 0, 0, 0, 0]).await, (7, false), "the batch of the fifth");
-        assert_eq!(performed(vec![0; 100]).await, (100, true));
-    }
     /// Writes that conflict with the writes of another client. The facts are the number of config
     /// maps.
     struct Conflicts;

@@ -4,16 +4,16 @@
 
 use std::future::Future;
 
+use either::Either;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Resource, ResourceExt};
+use kube::api::Patch;
 use machinist_kube::barrier::{Charge, Expect, Settled, WriteKind};
 use machinist_kube::{GuardedPatch, ObjectKey, WriteOutcome};
 
+use crate::collection::{Collection, Written};
 use crate::contract::{Contract, Stop};
 use crate::feed::Fed;
 use crate::runtime::Runtime;
-use crate::take_in::resource_version;
 
 /// One write to an object that this process watches.
 pub struct Write<'a, C: Contract> {
@@ -28,61 +28,112 @@ pub struct Write<'a, C: Contract> {
 
 impl<C: Contract> Write<'_, C> {
     /// Patches the object, unless the patch is empty.
-    pub async fn patch<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
-        self.patch_as::<F>(WriteKind::Update, patch).await
+    pub fn patch<F: Fed<C>>(&self, patch: GuardedPatch) -> impl Future<Output = Result<(), Stop>> {
+        self.patch_object(self.collection::<F>(), WriteKind::Update, patch)
     }
 
     /// Patches the object, unless the patch is empty. As a result, other objects are deleted.
-    pub async fn patch_that_takes_away<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
-        self.patch_as::<F>(WriteKind::TakeAway, patch).await
+    pub fn patch_that_takes_away<F: Fed<C>>(
+        &self,
+        patch: GuardedPatch,
+    ) -> impl Future<Output = Result<(), Stop>> {
+        self.patch_object(self.collection::<F>(), WriteKind::TakeAway, patch)
     }
 
     /// Patches the status of the object.
-    pub async fn patch_status<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
-        self.patch_status_as::<F>(WriteKind::Update, patch).await
+    pub fn patch_status<F: Fed<C>>(&self, patch: GuardedPatch) -> impl Future<Output = Result<(), Stop>> {
+        self.patch_status_of(self.collection::<F>(), WriteKind::Update, patch.into_kube())
     }
 
     /// Patches the status of the object. As a result, the object is deleted.
-    pub async fn patch_status_that_takes_away<F: Fed<C>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
-        self.patch_status_as::<F>(WriteKind::TakeAway, patch).await
-    }
-
-    async fn patch_as<F: Fed<C>>(&self, kind: WriteKind, patch: GuardedPatch) -> Result<(), Stop> {
-        if patch.is_empty() {
-            return Ok(());
-        }
-        let (api, params, patch) = (self.api::<F>(), PatchParams::default(), patch.into_kube());
-        self.send::<F>(kind, api.patch(&self.key.name, &params, &patch)).await
-    }
-
-    async fn patch_status_as<F: Fed<C>>(&self, kind: WriteKind, patch: GuardedPatch) -> Result<(), Stop> {
-        let (api, params, patch) = (self.api::<F>(), PatchParams::default(), patch.into_kube());
-        self.send::<F>(kind, api.patch_status(&self.key.name, &params, &patch)).await
+    pub fn patch_status_that_takes_away<F: Fed<C>>(
+        &self,
+        patch: GuardedPatch,
+    ) -> impl Future<Output = Result<(), Stop>> {
+        self.patch_status_of(self.collection::<F>(), WriteKind::TakeAway, patch.into_kube())
     }
 
     /// Patches the status of a built-in object by strategic merge. `patch` contains the UID.
-    pub async fn merge_status<F: Fed<C>>(&self, patch: serde_json::Value) -> Result<(), Stop> {
-        let api = self.api::<F>();
-        let params = PatchParams::default();
-        let patch = Patch::Strategic(patch);
-        self.send::<F>(WriteKind::Update, api.patch_status(&self.key.name, &params, &patch)).await
+    pub fn merge_status<F: Fed<C>>(
+        &self,
+        patch: serde_json::Value,
+    ) -> impl Future<Output = Result<(), Stop>> {
+        self.patch_status_of(self.collection::<F>(), WriteKind::Update, Patch::Strategic(patch))
     }
 
     /// Creates the object. Its name is fixed, so a repeated POST cannot create a second object.
-    pub async fn create<F: Fed<C>>(&self, object: &F::Object) -> Result<Created, Stop>
+    pub fn create<F: Fed<C>>(&self, object: &F::Object) -> impl Future<Output = Result<Created, Stop>>
     where
         F::Object: serde::Serialize,
     {
-        let api = self.api::<F>();
-        let charge = self.open::<F>(WriteKind::Create, None);
-        let params = PostParams::default();
-        let result = api.create(&params, object).await;
+        self.create_object(self.collection::<F>(), serde_json::to_vec(object))
+    }
+
+    /// Deletes the object with that UID. Deleting a missing object succeeds.
+    pub fn delete<F: Fed<C>>(&self, uid: &str) -> impl Future<Output = Result<(), Stop>> {
+        self.delete_if(self.collection::<F>(), WriteKind::Delete, uid, None)
+    }
+
+    /// Deletes the object with that UID, which the controller chose among several; if a version is
+    /// given, only that version of it. If the answer is lost, the controller chooses again.
+    pub fn delete_chosen<F: Fed<C>>(
+        &self,
+        uid: &str,
+        version: Option<&str>,
+    ) -> impl Future<Output = Result<(), Stop>> {
+        self.delete_if(self.collection::<F>(), WriteKind::DeleteChosen, uid, version)
+    }
+
+    /// Deletes the object with that UID, unless a client has changed it since it had that
+    /// resourceVersion.
+    pub fn delete_unchanged<F: Fed<C>>(
+        &self,
+        uid: &str,
+        resource_version: &str,
+    ) -> impl Future<Output = Result<(), Stop>> {
+        self.delete_if(self.collection::<F>(), WriteKind::Delete, uid, Some(resource_version))
+    }
+
+    async fn patch_object(
+        &self,
+        collection: Collection,
+        kind: WriteKind,
+        patch: GuardedPatch,
+    ) -> Result<(), Stop> {
+        if patch.is_empty() {
+            return Ok(());
+        }
+        let patch = patch.into_kube();
+        let charge = self.open(&collection, kind);
+        record_patch(charge, collection.patch(&self.key.name, &patch).await)
+    }
+
+    async fn patch_status_of(
+        &self,
+        collection: Collection,
+        kind: WriteKind,
+        patch: Patch<serde_json::Value>,
+    ) -> Result<(), Stop> {
+        let charge = self.open(&collection, kind);
+        record_patch(charge, collection.patch_status(&self.key.name, &patch).await)
+    }
+
+    async fn create_object(
+        &self,
+        collection: Collection,
+        object: serde_json::Result<Vec<u8>>,
+    ) -> Result<Created, Stop> {
+        let charge = self.open(&collection, WriteKind::Create);
+        let result = match object {
+            Ok(object) => collection.create(object).await,
+            Err(error) => Err(kube::Error::SerdeError(error)),
+        };
         let outcome = WriteOutcome::of(&result);
         if outcome == WriteOutcome::AlreadyExists {
-            return self.read_existing(&api, charge).await;
+            return self.read_existing(&collection, charge).await;
         }
         let settled = match &result {
-            Ok(made) => committed(made),
+            Ok(made) => made.committed(),
             Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
             Err(_) => Settled::Unknown,
         };
@@ -96,14 +147,15 @@ impl<C: Contract> Write<'_, C> {
     /// Reads the existing object of that name. An earlier POST of this process with a lost answer
     /// or another client created it. The charge stays open until the store shows the object,
     /// because the planner would not count it before.
-    async fn read_existing<K>(&self, api: &Api<K>, charge: OpenCharge<'_, C>) -> Result<Created, Stop>
-    where
-        K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-    {
-        match api.get_opt(&self.key.name).await {
+    async fn read_existing(
+        &self,
+        collection: &Collection,
+        charge: OpenCharge<'_, C>,
+    ) -> Result<Created, Stop> {
+        match collection.get(&self.key.name).await {
             Ok(Some(existing)) => {
-                charge.record(committed(&existing));
-                Ok(Created::WasThere { owners: existing.owner_references().to_vec() })
+                charge.record(existing.committed());
+                Ok(Created::WasThere { owners: existing.owners() })
             }
             // The object was deleted in between. The next pass may create it.
             Ok(None) => {
@@ -117,38 +169,20 @@ impl<C: Contract> Write<'_, C> {
         }
     }
 
-    /// Deletes the object with that UID. Deleting a missing object succeeds.
-    pub async fn delete<F: Fed<C>>(&self, uid: &str) -> Result<(), Stop> {
-        self.delete_if::<F>(WriteKind::Delete, uid, None).await
-    }
-
-    /// Deletes the object with that UID, which the controller chose among several; if a version is
-    /// given, only that version of it. If the answer is lost, the controller chooses again.
-    pub async fn delete_chosen<F: Fed<C>>(&self, uid: &str, version: Option<&str>) -> Result<(), Stop> {
-        self.delete_if::<F>(WriteKind::DeleteChosen, uid, version).await
-    }
-
-    /// Deletes the object with that UID, unless a client has changed it since it had that
-    /// resourceVersion.
-    pub async fn delete_unchanged<F: Fed<C>>(&self, uid: &str, resource_version: &str) -> Result<(), Stop> {
-        self.delete_if::<F>(WriteKind::Delete, uid, Some(resource_version)).await
-    }
-
-    async fn delete_if<F: Fed<C>>(
+    async fn delete_if(
         &self,
+        collection: Collection,
         kind: WriteKind,
         uid: &str,
         unchanged_since: Option<&str>,
     ) -> Result<(), Stop> {
-        let api = self.api::<F>();
-        let params = preconditions(uid, unchanged_since);
-        let unchanged_since = unchanged_since.map(str::to_owned);
-        let charge = self.open_as::<F>(kind, Some(uid.to_owned()), unchanged_since);
-        let result = api.delete(&self.key.name, &params).await;
+        let charge =
+            self.open_as(&collection, kind, Some(uid.to_owned()), unchanged_since.map(str::to_owned));
+        let result = collection.delete(&self.key.name, uid, unchanged_since).await;
         let outcome = WriteOutcome::of(&result);
         let settled = match &result {
-            Ok(either::Either::Left(object)) => committed(object),
-            Ok(either::Either::Right(_)) => Settled::Deleted { uid: uid.to_owned() },
+            Ok(Either::Left(object)) => object.committed(),
+            Ok(Either::Right(_)) => Settled::Deleted { uid: uid.to_owned() },
             Err(_) if outcome == WriteOutcome::NotFound => Settled::Deleted { uid: uid.to_owned() },
             Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
             Err(_) => Settled::Unknown,
@@ -160,54 +194,45 @@ impl<C: Contract> Write<'_, C> {
         }
     }
 
-    async fn send<F: Fed<C>>(
+    fn collection<F: Fed<C>>(&self) -> Collection {
+        Collection::of::<C, F>(self.runtime, &self.key.namespace)
+    }
+
+    fn open(&self, collection: &Collection, kind: WriteKind) -> OpenCharge<'_, C> {
+        self.open_as(collection, kind, None, None)
+    }
+
+    fn open_as(
         &self,
-        kind: WriteKind,
-        request: impl Future<Output = Result<F::Object, kube::Error>>,
-    ) -> Result<(), Stop> {
-        let charge = self.open::<F>(kind, None);
-        let result = request.await;
-        let outcome = WriteOutcome::of(&result);
-        let settled = match &result {
-            Ok(object) if is_removed(object) => Settled::Gone { uid: object.uid().unwrap_or_default() },
-            Ok(object) => committed(object),
-            Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
-            Err(_) => Settled::Unknown,
-        };
-        charge.record(settled);
-        match outcome {
-            WriteOutcome::Done => Ok(()),
-            other => Err(stop(other)),
-        }
-    }
-
-    fn api<F: Fed<C>>(&self) -> Api<F::Object> {
-        F::api(self.runtime, &self.key.namespace)
-    }
-
-    fn open<F: Fed<C>>(&self, kind: WriteKind, uid: Option<String>) -> OpenCharge<'_, C> {
-        self.open_as::<F>(kind, uid, None)
-    }
-
-    fn open_as<F: Fed<C>>(
-        &self,
+        collection: &Collection,
         kind: WriteKind,
         uid: Option<String>,
         unchanged_since: Option<String>,
     ) -> OpenCharge<'_, C> {
-        let key = self.key.clone();
-        let expect = Expect { cluster: F::cluster(), resource: F::RESOURCE, key, kind, uid, unchanged_since };
+        let (cluster, resource) = (collection.cluster.clone(), collection.resource);
+        let expect = Expect { cluster, resource, key: self.key.clone(), kind, uid, unchanged_since };
         let charge = self.runtime.world.lock().barrier.open(self.charged, expect);
         OpenCharge { runtime: self.runtime, charge: Some(charge) }
     }
 }
 
-/// Parameters that delete an object only if it has that UID, and that resourceVersion if one is
-/// given.
-pub(crate) fn preconditions(uid: &str, unchanged_since: Option<&str>) -> DeleteParams {
-    let preconditions =
-        Preconditions { uid: Some(uid.to_owned()), resource_version: unchanged_since.map(str::to_owned) };
-    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() }
+/// Records the outcome of a patch.
+fn record_patch<C: Contract>(
+    charge: OpenCharge<'_, C>,
+    result: Result<Written, kube::Error>,
+) -> Result<(), Stop> {
+    let outcome = WriteOutcome::of(&result);
+    let settled = match &result {
+        Ok(object) if object.is_removed() => Settled::Gone { uid: object.uid() },
+        Ok(object) => object.committed(),
+        Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
+        Err(_) => Settled::Unknown,
+    };
+    charge.record(settled);
+    match outcome {
+        WriteOutcome::Done => Ok(()),
+        other => Err(stop(other)),
+    }
 }
 
 /// A charge that is settled exactly once.
@@ -246,18 +271,6 @@ pub enum Created {
         /// The owner references of the existing object.
         owners: Vec<OwnerReference>,
     },
-}
-
-/// Whether the write removed the object: it is being deleted and has no finalizers left.
-fn is_removed(object: &impl Resource) -> bool {
-    object.meta().deletion_timestamp.is_some() && object.finalizers().is_empty()
-}
-
-pub(crate) fn committed(object: &impl Resource) -> Settled {
-    Settled::Committed {
-        uid: object.uid().unwrap_or_default(),
-        resource_version: resource_version(object.resource_version().as_deref()),
-    }
 }
 
 /// Converts the outcome of a failed write to the end of the pass.

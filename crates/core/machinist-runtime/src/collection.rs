@@ -1,0 +1,133 @@
+//! The objects of one kind at an API server, as a write sees them.
+//!
+//! A write needs only the metadata of its answer. So this module is compiled once for all kinds,
+//! and no answer is parsed whole: the watch delivers the object anyway.
+
+use either::Either;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use kube::Client;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{Request, Status};
+use machinist_kube::Cluster;
+use machinist_kube::barrier::Settled;
+use serde::Deserialize;
+
+use crate::contract::Contract;
+use crate::feed::Fed;
+use crate::runtime::Runtime;
+use crate::take_in::resource_version;
+
+/// The objects of one kind, in one namespace or in none.
+pub(crate) struct Collection {
+    client: Client,
+    request: Request,
+    pub(crate) cluster: Cluster,
+    pub(crate) resource: &'static str,
+}
+
+/// What the runtime reads of an object that a write returns.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Written {
+    metadata: WrittenMetadata,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenMetadata {
+    uid: Option<String>,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+impl Written {
+    /// The outcome of a write that has this answer.
+    pub(crate) fn committed(&self) -> Settled {
+        Settled::Committed {
+            uid: self.uid(),
+            resource_version: resource_version(self.metadata.resource_version.as_deref()),
+        }
+    }
+
+    pub(crate) fn uid(&self) -> String {
+        self.metadata.uid.clone().unwrap_or_default()
+    }
+
+    /// Whether the write removed the object: it is being deleted and has no finalizers left.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+            && self.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
+    }
+
+    pub(crate) fn owners(self) -> Vec<OwnerReference> {
+        self.metadata.owner_references.unwrap_or_default()
+    }
+}
+
+impl Collection {
+    pub(crate) fn of<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, namespace: &str) -> Self {
+        let api = F::api(runtime, namespace);
+        let request = Request::new(api.resource_url());
+        Self { client: api.into_client(), request, cluster: F::cluster(), resource: F::RESOURCE }
+    }
+
+    /// Returns the object of that name; `None` if there is none.
+    pub(crate) async fn get(&self, name: &str) -> Result<Option<Written>, kube::Error> {
+        let request = self.request.get(name, &kube::api::GetParams::default());
+        match self.send(request, "get").await {
+            Ok(object) => Ok(Some(object)),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates the object.
+    pub(crate) async fn create(&self, object: Vec<u8>) -> Result<Written, kube::Error> {
+        self.send(self.request.create(&PostParams::default(), object), "create").await
+    }
+
+    pub(crate) async fn patch(
+        &self,
+        name: &str,
+        patch: &Patch<serde_json::Value>,
+    ) -> Result<Written, kube::Error> {
+        self.send(self.request.patch(name, &PatchParams::default(), patch), "patch").await
+    }
+
+    pub(crate) async fn patch_status(
+        &self,
+        name: &str,
+        patch: &Patch<serde_json::Value>,
+    ) -> Result<Written, kube::Error> {
+        let params = PatchParams::default();
+        self.send(self.request.patch_subresource("status", name, &params, patch), "patch_status").await
+    }
+
+    /// Deletes the object of that name if it has that UID, and that resourceVersion if one is
+    /// given. Returns the object if it still exists, for example because it has finalizers.
+    pub(crate) async fn delete(
+        &self,
+        name: &str,
+        uid: &str,
+        unchanged_since: Option<&str>,
+    ) -> Result<Either<Written, Status>, kube::Error> {
+        let preconditions =
+            Preconditions { uid: Some(uid.to_owned()), resource_version: unchanged_since.map(str::to_owned) };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        let mut request = self.request.delete(name, &params).map_err(kube::Error::BuildRequest)?;
+        request.extensions_mut().insert("delete");
+        self.client.request_status(request).await
+    }
+
+    /// Sends a request under the name that `kube::Api` gives it in metrics.
+    async fn send(
+        &self,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+        operation: &'static str,
+    ) -> Result<Written, kube::Error> {
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        request.extensions_mut().insert(operation);
+        self.client.request(request).await
+    }
+}

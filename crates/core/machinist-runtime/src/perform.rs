@@ -1,0 +1,215 @@
+//! Performs the actions of one plan, until one fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
+use machinist_kube::{Leadership, Moment};
+
+use crate::contract::{Contract, Kind, Stop};
+use crate::runtime::Runtime;
+
+/// The number of independent calls of one plan that may be in flight at the same time.
+const CALLS_AT_ONCE: usize = 16;
+
+/// The time in which an action that takes objects away must begin, from when its facts were read.
+const TAKES_AWAY_WITHIN: Duration = Duration::from_secs(10);
+
+/// Performs the actions in order. Adjacent independent actions run concurrently, and those that
+/// start slowly in batches of 1, 2, 4 and so on: if the API server rejects what one of them asks
+/// for, it most likely rejects the others, too.
+pub(crate) async fn perform<C: Contract, K: Kind<C>>(
+    runtime: &Arc<Runtime<C>>,
+    read: Moment,
+    snapshot: &K::Snapshot,
+    actions: Vec<K::Action>,
+) -> Result<(), Stop> {
+    let call = |action: K::Action| Call {
+        is_independent: K::is_independent(&action),
+        starts_slowly: K::starts_slowly(&action),
+        answer: async move {
+            may_act(runtime, read, K::takes_away(&action))?;
+            K::act(runtime, snapshot, action).await
+        }
+        .boxed(),
+    };
+    perform_in_order(actions.into_iter().map(call).collect()).await
+}
+
+/// An action that begins when its answer is first awaited.
+struct Call<'a> {
+    is_independent: bool,
+    starts_slowly: bool,
+    answer: BoxFuture<'a, Result<(), Stop>>,
+}
+
+async fn perform_in_order(calls: Vec<Call<'_>>) -> Result<(), Stop> {
+    let mut calls = calls.into_iter().peekable();
+    while let Some(call) = calls.next() {
+        if !call.is_independent {
+            call.answer.await?;
+            continue;
+        }
+        let is_slow = call.starts_slowly;
+        let mut together = vec![call.answer];
+        while let Some(call) = calls.next_if(|call| call.is_independent && call.starts_slowly == is_slow) {
+            together.push(call.answer);
+        }
+        let mut batch = if is_slow { 1 } else { together.len() };
+        let mut together = together.into_iter().peekable();
+        while together.peek().is_some() {
+            let answers: Vec<_> = together.by_ref().take(batch).collect();
+            let results: Vec<_> = futures::stream::iter(answers).buffered(CALLS_AT_ONCE).collect().await;
+            results.into_iter().collect::<Result<(), Stop>>()?;
+            batch = batch.saturating_mul(2);
+        }
+    }
+    Ok(())
+}
+
+/// Checks before each action that this process may still act. A process that was suspended in the
+/// middle of a pass may have lost its Lease.
+fn may_act<C: Contract>(runtime: &Runtime<C>, read: Moment, takes_away: bool) -> Result<(), Stop> {
+    if takes_away && read.is_older_than(TAKES_AWAY_WITHIN, &runtime.options.clock) {
+        return Err(Stop::NotNow("the facts of the decision are too old"));
+    }
+    if runtime.in_flight.is_draining() {
+        return Err(Stop::NotNow("the process is stopping"));
+    }
+    if !runtime.leadership.as_ref().is_none_or(Leadership::is_held) {
+        return Err(Stop::NotNow("the lease was lost"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use k8s_openapi::api::core::v1::ObjectReference;
+    use machinist_core::{Plan, Why};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::contract::Observed;
+    use crate::test_contract::{NoReason, TestContract, TestRuntime, runtime};
+    use crate::world::World;
+
+    /// Counts the actions that were performed.
+    struct Removals;
+
+    struct Remove;
+
+    impl std::fmt::Display for Remove {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("remove")
+        }
+    }
+
+    impl Kind<TestContract> for Removals {
+        type Id = ();
+        type Snapshot = Counter;
+        type Action = Remove;
+
+        fn ids(_: &crate::test_contract::Seen, (): &()) -> Vec<()> {
+            Vec::new()
+        }
+        fn observe(_: &TestRuntime, _: &World<TestContract>, (): &()) -> Observed<Counter> {
+            Observed::NotYet
+        }
+        fn plan((): &(), _: &Counter) -> Plan<Remove, NoReason> {
+            Plan::idle(Why::settled())
+        }
+        async fn act(_: &Arc<TestRuntime>, performed: &Counter, _: Remove) -> Result<(), Stop> {
+            performed.0.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            Ok(())
+        }
+        fn takes_away(_: &Remove) -> bool {
+            true
+        }
+        fn is_independent(_: &Remove) -> bool {
+            true
+        }
+        fn reference(_: &Counter) -> Option<ObjectReference> {
+            None
+        }
+    }
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl std::hash::Hash for Counter {
+        fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_batch_of_removals_is_decided_again() {
+        let (runtime, clock) = runtime(|| Value::Null);
+        let performed = Counter::default();
+        let clock: machinist_kube::SharedClock = clock;
+        let actions = (0..100).map(|_| Remove).collect();
+        let ended =
+            perform::<TestContract, Removals>(&runtime, Moment::now(Some(&clock)), &performed, actions).await;
+        assert!(matches!(ended, Err(Stop::NotNow(_))), "{ended:?}");
+        assert_eq!(performed.0.load(Ordering::Relaxed), 2 * CALLS_AT_ONCE, "two rounds of six seconds");
+    }
+
+    /// Creates children, of which the API server rejects those with an odd number.
+    struct Creations;
+
+    struct Create(usize);
+
+    impl std::fmt::Display for Create {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "create {}", self.0)
+        }
+    }
+
+    impl Kind<TestContract> for Creations {
+        type Id = ();
+        type Snapshot = Counter;
+        type Action = Create;
+
+        fn ids(_: &crate::test_contract::Seen, (): &()) -> Vec<()> {
+            Vec::new()
+        }
+        fn observe(_: &TestRuntime, _: &World<TestContract>, (): &()) -> Observed<Counter> {
+            Observed::NotYet
+        }
+        fn plan((): &(), _: &Counter) -> Plan<Create, NoReason> {
+            Plan::idle(Why::settled())
+        }
+        async fn act(_: &Arc<TestRuntime>, performed: &Counter, create: Create) -> Result<(), Stop> {
+            performed.0.fetch_add(1, Ordering::Relaxed);
+            if create.0.is_multiple_of(2) { Ok(()) } else { Err(Stop::NotNow("rejected")) }
+        }
+        fn starts_slowly(_: &Create) -> bool {
+            true
+        }
+        fn is_independent(_: &Create) -> bool {
+            true
+        }
+        fn reference(_: &Counter) -> Option<ObjectReference> {
+            None
+        }
+    }
+
+    /// T-77.
+    #[tokio::test(start_paused = true)]
+    async fn t_77_creations_start_slowly_and_end_at_a_rejection() {
+        let performed = async |numbers: Vec<usize>| {
+            let (runtime, clock) = runtime(|| Value::Null);
+            let performed = Counter::default();
+            let clock: machinist_kube::SharedClock = clock;
+            let actions = numbers.into_iter().map(Create).collect();
+            let moment = Moment::now(Some(&clock));
+            let ended = perform::<TestContract, Creations>(&runtime, moment, &performed, actions).await;
+            (performed.0.load(Ordering::Relaxed), ended.is_ok())
+        };
+        assert_eq!(performed(vec![1; 100]).await, (1, false));
+        assert_eq!(performed(vec![0, 0, 0, 0, 1, 0, 0, 0, 0]).await, (7, false), "the batch of the fifth");
+        assert_eq!(performed(vec![0; 100]).await, (100, true));
+    }
+}
