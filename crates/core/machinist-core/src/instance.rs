@@ -342,7 +342,7 @@ impl Departure<'_> {
 
     /// Whether the last deletion was allowed to delete an instance without a key.
     fn asked_without_key(&self) -> bool {
-        self.answers.delete.as_ref().is_some_and(|deleted| deleted.may_lack_key)
+        self.answers.delete.as_deref().is_some_and(|deleted| deleted.may_lack_key)
     }
 
     fn delete_failed(&self, error: &Error, ended: Timestamp) -> Next {
@@ -364,7 +364,7 @@ impl Departure<'_> {
         match self.process.promises.keys {
             // The recorded id is the proof.
             KeyTag::Fixed => self.delete_as(carried),
-            KeyTag::Rekeyable => match self.here(self.answers.rekey.as_ref()) {
+            KeyTag::Rekeyable => match self.here(self.answers.rekey.as_deref()) {
                 Some(rekeyed) if looked <= rekeyed.started => match &rekeyed.answer {
                     Ok(()) => self.delete(),
                     // The cloud changes no tag of this instance now, for example because it failed.
@@ -651,13 +651,13 @@ impl Departure<'_> {
     fn found_by_id(&self, from: Timestamp) -> Option<&Found> {
         let is_recorded = |find: &Found| find.by.id.is_some() && find.by.id == self.which.id;
         let counts = |find: &&Found| from <= find.answered.started && is_recorded(find);
-        self.answers.find.as_ref().filter(counts).filter(|find| self.is_here(&find.answered))
+        self.answers.find.as_deref().filter(counts).filter(|find| self.is_here(&find.answered))
     }
 
     /// Returns the last lookup by key and name. A lookup by an id that the object recorded before
     /// says nothing about the instance that has our key.
     fn found_by_name(&self) -> Option<&Found> {
-        self.answers.find.as_ref().filter(|find| find.by.id.is_none())
+        self.answers.find.as_deref().filter(|find| find.by.id.is_none())
     }
 
     /// Returns the answer if its account counts.
@@ -715,13 +715,13 @@ pub(crate) mod tests {
         Answered { started: at(started), ended: at(ended), account: account("a"), answer }
     }
 
-    fn deleted(answered: Answered<()>) -> Option<Deleted> {
-        Some(Deleted { id: Some(id()), may_lack_key: false, answered })
+    fn deleted(answered: Answered<()>) -> Option<Box<Deleted>> {
+        Some(Box::new(Deleted { id: Some(id()), may_lack_key: false, answered }))
     }
 
-    fn found(by_id: bool, second: i64, answer: Result<Sighting, Error>) -> Option<Found> {
+    fn found(by_id: bool, second: i64, answer: Result<Sighting, Error>) -> Option<Box<Found>> {
         let by = InstanceRef { id: by_id.then(id), ..InstanceRef::default() };
-        Some(Found { by, answered: answered(second, second, answer) })
+        Some(Box::new(Found { by, answered: answered(second, second, answer) }))
     }
 
     fn id() -> ProviderId {
@@ -1043,7 +1043,8 @@ pub(crate) mod tests {
         answers.find = found(false, 43, Ok(Sighting::Parts(vec!["port 7".to_owned()])));
         let deletes = next(false, 0, 44, &answers);
         assert!(matches!(deletes, Next::Delete(_)), "{deletes:?}");
-        answers.delete = Some(Deleted { id: None, ..deleted(answered(44, 45, Ok(()))).expect("some") });
+        answers.delete =
+            Some(Box::new(Deleted { id: None, ..*deleted(answered(44, 45, Ok(()))).expect("some") }));
         assert!(matches!(next(false, 0, 46, &answers), Next::Find));
         answers.find = found(false, 46, Ok(Sighting::Absent));
         assert!(matches!(next(false, 0, 47, &answers), Next::Gone(AbsenceEvidence::Sure)));
@@ -1112,10 +1113,10 @@ pub(crate) mod tests {
         answers.inputs = Some(2);
         assert!(matches!(next(true, -60, 100, &answers), Next::Delete(_)));
         answers.delete = deleted(answered(1, 2, Ok(())));
-        answers.find = Some(Found {
+        answers.find = Some(Box::new(Found {
             by: InstanceRef { id: Some(id()), ..InstanceRef::default() },
             answered: answered(3, 4, Err(refused)),
-        });
+        }));
         assert!(matches!(next(true, -60, 100, &answers), Next::Find));
         answers.inputs = Some(1);
         assert!(matches!(next(true, -60, 100, &answers), Next::Failed { call: Call::FIND, .. }));
@@ -1327,10 +1328,10 @@ pub(crate) mod tests {
             Next::Rekey { id: which, from } => assert_eq!((which, from), (id(), InstanceKey::new("old"))),
             other => panic!("{other:?}"),
         }
-        answers.rekey = Some(answered(4, 5, Err(Error::new(ErrorKind::Unavailable, "later"))));
+        answers.rekey = Some(Box::new(answered(4, 5, Err(Error::new(ErrorKind::Unavailable, "later")))));
         assert!(matches!(next(true, -60, 6, &answers), Next::Failed { call: Call::REKEY, .. }));
         assert!(matches!(next(true, -60, 10, &answers), Next::Find), "the current key is looked up");
-        answers.rekey = Some(answered(4, 5, Ok(())));
+        answers.rekey = Some(Box::new(answered(4, 5, Ok(()))));
         assert!(matches!(next(true, -60, 6, &answers), Next::Delete(_)));
     }
 
@@ -1338,7 +1339,7 @@ pub(crate) mod tests {
     #[test]
     fn an_instance_whose_key_stays_is_deleted_by_that_key() {
         let mut answers = denied(Some(foreign("old", Some("ours"))));
-        answers.rekey = Some(answered(4, 5, Err(Error::unsupported("rekey"))));
+        answers.rekey = Some(Box::new(answered(4, 5, Err(Error::unsupported("rekey")))));
         match next(true, -60, 6, &answers) {
             Next::Delete(permit) => assert_eq!(permit.owner(), &InstanceKey::new("old")),
             other => panic!("{other:?}"),
@@ -1434,7 +1435,7 @@ pub(crate) mod tests {
     #[test]
     fn a_denied_deletion_without_key_is_not_repeated_at_once() {
         let mut answers = denied_without_key(0, "m");
-        answers.delete = answers.delete.map(|deleted| Deleted { may_lack_key: true, ..deleted });
+        answers.delete = answers.delete.map(|deleted| Box::new(Deleted { may_lack_key: true, ..*deleted }));
         let ownership = Ownership { account: account("a"), ..Ownership::default() };
         let case = Case {
             seen: true,

@@ -136,7 +136,8 @@ pub struct Deleted {
     pub answered: Answered<()>,
 }
 
-/// The driver's answers for one instance, as this process remembers them.
+/// The driver's answers for one instance, as this process remembers them. Most instances have few of
+/// them, so the rare ones are boxed.
 #[derive(Debug, Clone, Default, Hash)]
 pub struct Answers {
     /// The call in flight and its start. At most one call per instance is in flight.
@@ -156,7 +157,7 @@ pub struct Answers {
     /// if a later call has succeeded.
     pub unsure_since: Option<Timestamp>,
     /// The last answer to `find`.
-    pub find: Option<Found>,
+    pub find: Option<Box<Found>>,
     /// The provider id by which a `find` last showed an instance.
     pub shown: Option<ProviderId>,
     /// The account that last showed this instance: in an answer to `ensure` or `find`, or in a
@@ -171,13 +172,13 @@ pub struct Answers {
     /// Since when each `find` has shown the instance neither running nor stopped.
     pub changing_since: Option<Timestamp>,
     /// The last answer to `delete`.
-    pub delete: Option<Deleted>,
+    pub delete: Option<Box<Deleted>>,
     /// The last answer to `rekey`.
-    pub rekey: Option<Answered<()>>,
+    pub rekey: Option<Box<Answered<()>>>,
     /// The last answer to `initialize`, with the id of the instance.
-    pub initialized: Option<(ProviderId, Answered<()>)>,
+    pub initialized: Option<Box<(ProviderId, Answered<()>)>>,
     /// The last answer about an instance whose Node has not registered.
-    pub boot: Option<Answered<Boot>>,
+    pub boot: Option<Box<Answered<Boot>>>,
     /// Consecutive failures of the last kind of call; 0 after a success.
     pub failures: u32,
     /// Fingerprint of the class and Secrets that the last call used. When they change, a failed
@@ -309,7 +310,7 @@ impl Answers {
         }
         let is_shown = match answer {
             Err(_) => {
-                self.find = Some(found);
+                self.find = Some(Box::new(found));
                 return;
             }
             // An instance that matches only by name may belong to another owner.
@@ -335,7 +336,7 @@ impl Answers {
             }
             self.shown_in.clone_from(account);
         }
-        self.find = Some(found);
+        self.find = Some(Box::new(found));
     }
 
     /// Whether the class or the Secrets have changed since the last call, so that a failed call may

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use machinist_labels::Entries;
 use serde_json::Value;
 
 /// Changes of a map of strings: values to set, and keys to remove (`None`).
@@ -121,41 +122,41 @@ impl GuardedPatch {
     /// Sets a label if the label has not changed since it was read. `read` is the whole map of
     /// labels that was read.
     #[must_use]
-    pub fn set_label(self, read: Option<&BTreeMap<String, String>>, key: &str, value: &str) -> Self {
+    pub fn set_label(self, read: Option<&impl Entries>, key: &str, value: &str) -> Self {
         self.set_map_entry(&LABELS, read, key, value)
     }
 
     /// Removes a label if the label has not changed since it was read.
     #[must_use]
-    pub fn remove_label(self, read: Option<&BTreeMap<String, String>>, key: &str) -> Self {
+    pub fn remove_label(self, read: Option<&impl Entries>, key: &str) -> Self {
         self.remove_map_entry(&LABELS, read, key)
     }
 
     /// Sets an annotation if the annotation has not changed since it was read.
     #[must_use]
-    pub fn set_annotation(self, read: Option<&BTreeMap<String, String>>, key: &str, value: &str) -> Self {
+    pub fn set_annotation(self, read: Option<&impl Entries>, key: &str, value: &str) -> Self {
         self.set_map_entry(&ANNOTATIONS, read, key, value)
     }
 
     /// Removes an annotation if the annotation has not changed since it was read.
     #[must_use]
-    pub fn remove_annotation(self, read: Option<&BTreeMap<String, String>>, key: &str) -> Self {
+    pub fn remove_annotation(self, read: Option<&impl Entries>, key: &str) -> Self {
         self.remove_map_entry(&ANNOTATIONS, read, key)
     }
 
     /// Sets and removes labels (`None`) if they have not changed since they were read.
     #[must_use]
-    pub fn change_labels(self, read: Option<&BTreeMap<String, String>>, changes: &MapChanges) -> Self {
+    pub fn change_labels(self, read: Option<&impl Entries>, changes: &MapChanges) -> Self {
         self.change_map(&LABELS, read, changes)
     }
 
     /// Sets and removes annotations (`None`) if they have not changed since they were read.
     #[must_use]
-    pub fn change_annotations(self, read: Option<&BTreeMap<String, String>>, changes: &MapChanges) -> Self {
+    pub fn change_annotations(self, read: Option<&impl Entries>, changes: &MapChanges) -> Self {
         self.change_map(&ANNOTATIONS, read, changes)
     }
 
-    fn change_map(self, map: &[&str], read: Option<&BTreeMap<String, String>>, changes: &MapChanges) -> Self {
+    fn change_map(self, map: &[&str], read: Option<&impl Entries>, changes: &MapChanges) -> Self {
         changes.iter().fold(self, |patch, (key, value)| match value {
             Some(value) => patch.set_map_entry(map, read, key, value),
             None => patch.remove_map_entry(map, read, key),
@@ -164,16 +165,10 @@ impl GuardedPatch {
 
     /// Sets one entry of a map of strings if the entry has not changed since it was read.
     #[must_use]
-    pub fn set_map_entry(
-        self,
-        map: &[&str],
-        read: Option<&BTreeMap<String, String>>,
-        key: &str,
-        value: &str,
-    ) -> Self {
+    pub fn set_map_entry(self, map: &[&str], read: Option<&impl Entries>, key: &str, value: &str) -> Self {
         let entry = [map, &[key]].concat();
         let patch = match read {
-            Some(read) => self.test(&entry, read.get(key).map(|old| Value::from(old.as_str())).as_ref()),
+            Some(read) => self.test(&entry, read.value(key).map(Value::from).as_ref()),
             None => self.ensure_map(map, read),
         };
         patch.add(&entry, Value::from(value))
@@ -182,10 +177,10 @@ impl GuardedPatch {
     /// Removes one entry of a map of strings if the entry has not changed since it was read.
     /// Without that entry in `read`, adds nothing to the patch.
     #[must_use]
-    pub fn remove_map_entry(self, map: &[&str], read: Option<&BTreeMap<String, String>>, key: &str) -> Self {
-        let Some(old) = read.and_then(|read| read.get(key)) else { return self };
+    pub fn remove_map_entry(self, map: &[&str], read: Option<&impl Entries>, key: &str) -> Self {
+        let Some(old) = read.and_then(|read| read.value(key)) else { return self };
         let entry = [map, &[key]].concat();
-        self.test(&entry, Some(&Value::from(old.as_str()))).remove(&entry)
+        self.test(&entry, Some(&Value::from(old))).remove(&entry)
     }
 
     /// Adds a finalizer if the list has not changed since it was read. If `read` contains the
@@ -241,6 +236,9 @@ mod tests {
         serde_json::to_value(patch.build()).expect("a patch is JSON")
     }
 
+    /// No map of labels or annotations.
+    const ABSENT: Option<&BTreeMap<String, String>> = None;
+
     fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
         entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     }
@@ -274,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_missing_map_is_created_once_and_only_while_it_is_missing() {
-        let patch = GuardedPatch::new("u1").set_annotation(None, "a", "1").set_annotation(None, "b", "2");
+        let patch = GuardedPatch::new("u1").set_annotation(ABSENT, "a", "1").set_annotation(ABSENT, "b", "2");
         assert_eq!(
             wire(patch),
             json!([
@@ -316,7 +314,7 @@ mod tests {
 
     #[test]
     fn removing_a_missing_label_changes_nothing() {
-        assert!(GuardedPatch::new("u1").remove_label(None, "a").is_empty());
+        assert!(GuardedPatch::new("u1").remove_label(ABSENT, "a").is_empty());
         assert!(GuardedPatch::new("u1").remove_label(Some(&map(&[("b", "1")])), "a").is_empty());
     }
 }

@@ -1,9 +1,10 @@
 //! Labels of Kubernetes.
 //!
 //! ```text
-//! syntax    which texts are keys and values
-//! selector  which labels a selector matches, and its two forms: a text, and the fields
-//!           matchLabels and matchExpressions of an object
+//! syntax      which texts are keys and values
+//! selector    which labels a selector matches, and its two forms: a text, and the fields
+//!             matchLabels and matchExpressions of an object
+//! key_values  labels and annotations in little memory
 //! ```
 //!
 //! The API server, the controllers and the stand-in for Hetzner Cloud share these rules, so a
@@ -15,8 +16,10 @@
 //!
 //! Deliberately absent: the sentences of the API server about invalid keys and values.
 
+mod key_values;
 mod selector;
 mod syntax;
 
+pub use key_values::{Entries, KeyValues};
 pub use selector::{Selector, SelectorError, SelectorProblem};
 pub use syntax::{MAX_VALUE_LEN, is_key, is_value};

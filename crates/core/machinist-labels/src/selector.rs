@@ -2,10 +2,11 @@
 //!
 //! All requirements of a selector have to hold. An absent label fulfils `notin`, `!=` and `!`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::key_values::Entries;
 use crate::syntax::{is_key, is_value};
 
 /// A label selector. An empty selector matches everything.
@@ -54,8 +55,8 @@ impl Selector {
     }
 
     /// Whether these labels are selected.
-    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.matches(|key| labels.get(key).map(String::as_str))
+    pub fn selects(&self, labels: &impl Entries) -> bool {
+        self.matches(|key| labels.value(key))
     }
 
     /// Whether the labels of an object are selected. `value_of` returns the value of a key.
@@ -214,6 +215,8 @@ fn valid_value(text: &str) -> Result<String, SelectorProblem> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn labels(labels: &[(&str, &str)]) -> BTreeMap<String, String> {

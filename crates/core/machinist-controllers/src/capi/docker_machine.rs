@@ -168,7 +168,8 @@ impl Kind<Capi> for DockerMachines {
                     is_deleting,
                     made,
                     |answers, answered| {
-                        answers.delete = Some(Deleted { id, may_lack_key: false, answered });
+                        let deleted = Deleted { id, may_lack_key: false, answered };
+                        answers.delete = Some(Box::new(deleted));
                     },
                 )
             }

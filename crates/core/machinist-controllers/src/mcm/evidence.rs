@@ -207,7 +207,7 @@ pub(crate) fn unkeyed(
     class: Option<&ClassFacts>,
     answers: &Answers,
 ) -> Unkeyed {
-    let found = answers.find.as_ref().filter(|found| found.by.id.is_some());
+    let found = answers.find.as_deref().filter(|found| found.by.id.is_some());
     let Some(Ok(Sighting::Present(instance))) = found.map(|found| &found.answered.answer) else {
         return Unkeyed::default();
     };
@@ -246,7 +246,7 @@ fn marks_of(provider: &dyn Provider, instance: &Instance, provider_spec: Option<
 /// Returns the name of the Machine with the foreign key that the last lookup found. An unreadable
 /// Machine may be that one.
 pub(crate) fn key_holder(seen: &Seen, answers: &Answers) -> Option<String> {
-    let found = answers.find.as_ref()?;
+    let found = answers.find.as_deref()?;
     let Ok(Sighting::Foreign(foreign)) = &found.answered.answer else { return None };
     let key = foreign.key.as_ref()?;
     let holder = seen.machines.by_index(super::seen::BY_UID, key.as_str()).next();

@@ -119,7 +119,7 @@ impl Kind<Mcm> for Machines {
 
     /// The decision about replacements reads that an instance can never join.
     fn publish(runtime: &Runtime, s: &Snapshot, _: &Why) {
-        let boot = s.answers.boot.as_ref().and_then(|answered| answered.answer.as_ref().ok());
+        let boot = s.answers.boot.as_deref().and_then(|answered| answered.answer.as_ref().ok());
         if matches!(boot, Some(Boot::Trouble(trouble)) if trouble.is_final) {
             let key = runtime.lock().seen.replacement_key(&s.machine);
             runtime.queue.wake(key);

@@ -226,7 +226,7 @@ async fn look_for_machine(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), St
 
 /// A patch that fails if the mark of the Node has changed since it was read.
 fn unchanged_mark(s: &Snapshot) -> GuardedPatch {
-    let mark = s.node.annotations.as_ref().and_then(|all| all.get(NODE_MARK)).cloned().map(Value::from);
+    let mark = s.node.annotations.as_ref().and_then(|all| all.get(NODE_MARK)).map(Value::from);
     GuardedPatch::new(&s.node.uid).test(&["metadata", "annotations", NODE_MARK], mark.as_ref())
 }
 

@@ -144,7 +144,7 @@ impl Kind<Mcm> for Replacements {
 /// Returns the last answers about instances that have not joined.
 fn boots(seen: &Seen, machines: &[Arc<MachineFacts>]) -> BTreeMap<String, Answered<Boot>> {
     let boot = |machine: &Arc<MachineFacts>| {
-        let answered = seen.memory.answers.get(&machine.uid)?.boot.clone()?;
+        let answered = seen.memory.answers.get(&machine.uid)?.boot.as_deref()?.clone();
         Some((machine.uid.clone(), answered))
     };
     machines.iter().filter_map(boot).collect()

@@ -769,7 +769,7 @@ impl Snapshot {
             let instance = answered.answer.as_ref().ok()?;
             Some(Look { shown: Ok(Some(instance)), ended: answered.ended })
         });
-        let found = self.answers.find.as_ref().map(|found| {
+        let found = self.answers.find.as_deref().map(|found| {
             let shown = match &found.answered.answer {
                 Ok(Sighting::Present(instance)) => Ok(Some(instance)),
                 Ok(Sighting::Absent | Sighting::Parts(_) | Sighting::Foreign(_)) => Ok(None),
@@ -785,7 +785,7 @@ impl Snapshot {
 
     /// Whether the last lookup showed a container of another object.
     fn is_foreign(&self) -> bool {
-        let answer = self.answers.find.as_ref().map(|found| &found.answered.answer);
+        let answer = self.answers.find.as_deref().map(|found| &found.answered.answer);
         matches!(answer, Some(Ok(Sighting::Foreign(_))))
     }
 

@@ -24,12 +24,15 @@ pub(crate) fn parse(selector: Option<&LabelSelector>) -> Result<Option<Selector>
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use serde_json::json;
 
     fn selects(selector: serde_json::Value, labels: &[(&str, &str)]) -> bool {
         let selector: LabelSelector = serde_json::from_value(selector).expect("a selector");
-        let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let labels: BTreeMap<String, String> =
+            labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         parse(Some(&selector)).expect("a valid selector").expect("present").selects(&labels)
     }
 

@@ -186,7 +186,7 @@ pub(super) fn idle_lookups(s: &machine::Snapshot) -> Plan<machine::Action> {
     let mut plan = machine::plan(s);
     let is_due = |found: &Found| found.answered.ended + EVERY <= s.now;
     let creates = |action: &machine::Action| matches!(action, machine::Action::Queue(Call::ENSURE));
-    if plan.actions.iter().any(creates) && s.answers.find.as_ref().is_none_or(is_due) {
+    if plan.actions.iter().any(creates) && s.answers.find.as_deref().is_none_or(is_due) {
         let name = NodeName::new(&s.machine.name);
         let which = InstanceRef { name, ..InstanceRef::default() };
         plan.actions = vec![machine::Action::Find(which)];
@@ -212,7 +212,7 @@ pub(super) fn short_token(s: &machine::Snapshot) -> Plan<machine::Action> {
 /// An initialization that failed counts as done.
 pub(super) fn failed_initialization(s: &machine::Snapshot) -> Plan<machine::Action> {
     let mut s = s.clone();
-    if let Some((_, answered)) = &mut s.answers.initialized {
+    if let Some((_, answered)) = s.answers.initialized.as_deref_mut() {
         answered.answer = Ok(());
     }
     machine::plan(&s)

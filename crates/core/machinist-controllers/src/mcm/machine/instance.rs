@@ -69,7 +69,8 @@ pub(crate) fn queue(asking: Asking<'_>, call: Call) -> Result<(), Stop> {
                     |_| false,
                     not_made,
                     |answers, answered| {
-                        answers.delete = Some(Deleted { id: recorded, may_lack_key: false, answered });
+                        let deleted = Deleted { id: recorded, may_lack_key: false, answered };
+                        answers.delete = Some(Box::new(deleted));
                     },
                 ),
             };
@@ -172,7 +173,7 @@ pub(crate) fn observe_boot(asking: Asking<'_>, which: InstanceRef) -> Result<(),
     let still_joins = |machine: &MachineFacts| machine.deleting_since.is_none();
     let line = Line::Lane(Lane::Look);
     start(asking, Call::BOOT, line, None, still_joins, call, |answers, answered: Answered<Boot>| {
-        answers.boot = Some(answered);
+        answers.boot = Some(Box::new(answered));
     })
 }
 
@@ -197,7 +198,7 @@ pub(crate) fn initialize(
         if answered.answer.is_ok() {
             done(since(answered.ended, answered.started));
         }
-        answers.initialized = Some((of, answered));
+        answers.initialized = Some(Box::new((of, answered)));
     })
 }
 
@@ -216,7 +217,7 @@ pub(crate) fn rekey(asking: Asking<'_>, id: ProviderId, from: InstanceKey) -> Re
             if answered.answer.is_ok() {
                 answers.shown_in.clone_from(&answered.account);
             }
-            answers.rekey = Some(answered);
+            answers.rekey = Some(Box::new(answered));
         },
     )
 }
@@ -244,7 +245,7 @@ pub(crate) fn delete(asking: Asking<'_>, permit: Permit) -> Result<(), Stop> {
     };
     let by = Some(valid_until);
     start(asking, Call::DELETE, Line::Queue, by, is_deleting, call, move |answers, answered: Answered<()>| {
-        answers.delete = Some(Deleted { id, may_lack_key, answered });
+        answers.delete = Some(Box::new(Deleted { id, may_lack_key, answered }));
     })
 }
 

@@ -67,9 +67,9 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
 /// the recorded error stays.
 fn last_error(s: &Snapshot, since: Timestamp) -> String {
     let message = |error: &Error| if error.is_in_progress() { String::new() } else { error.message.clone() };
-    let deleted = s.answers.delete.as_ref().map(|deleted| &deleted.answered);
+    let deleted = s.answers.delete.as_deref().map(|deleted| &deleted.answered);
     let deleted = deleted.filter(|answered| since < answered.ended);
-    let found = s.answers.find.as_ref().map(|found| &found.answered);
+    let found = s.answers.find.as_deref().map(|found| &found.answered);
     let found = found.filter(|answered| since < answered.ended && 1 < s.answers.failures);
     // One failed look is not a failed deletion.
     let look_error = found.and_then(|answered| answered.answer.as_ref().err());
@@ -209,7 +209,7 @@ fn claimed_twice(s: &Snapshot, which: &InstanceRef, since: Timestamp) -> Option<
         let why = Why::new(Reason::Calling(Call::FIND), Step::Expect("the engine answers")).since(since);
         Some(Plan::act(Action::Find(which.clone()), why))
     };
-    let found = s.answers.find.as_ref().filter(|found| found.by.native_id == which.native_id);
+    let found = s.answers.find.as_deref().filter(|found| found.by.native_id == which.native_id);
     let Some(found) = found else { return look() };
     let instance = match &found.answered.answer {
         Ok(Sighting::Present(instance)) => instance,
@@ -235,7 +235,7 @@ fn unrecorded(s: &Snapshot, which: &InstanceRef) -> Option<Plan<Action>> {
         return None;
     }
     // A recorded id may be incomplete. Then the container of that name may be the recorded one.
-    let found = s.answers.find.as_ref().filter(|found| found.by.native_id == which.native_id)?;
+    let found = s.answers.find.as_deref().filter(|found| found.by.native_id == which.native_id)?;
     let found = &found.answered;
     let Ok(Sighting::Foreign(Foreign { id, key: None, .. })) = &found.answer else { return None };
     let look_at = plus(found.ended, LOOK_AT_UNRECORDED_EVERY);
@@ -266,8 +266,8 @@ fn answers(s: &Snapshot) -> Answers {
     // The container of a restored object is older than the object, so its age proves nothing.
     let has_container = object.annotation(constants::CONTAINER_ID_ANNOTATION).is_some();
     answers.ever_ensured |= has_container || gates::has_another_birth(object);
-    let deleted = answers.delete.as_ref().and_then(|deleted| deleted.answered.answer.as_ref().err());
-    let found = answers.find.as_ref().and_then(|found| found.answered.answer.as_ref().err());
+    let deleted = answers.delete.as_deref().and_then(|deleted| deleted.answered.answer.as_ref().err());
+    let found = answers.find.as_deref().and_then(|found| found.answered.answer.as_ref().err());
     if let Some(error) = found.or(deleted) {
         answers.failures = retry::counted(error, answers.failures);
     }

@@ -139,8 +139,8 @@ fn instance() -> Instance {
     }
 }
 
-fn deleted(answered: Answered<()>) -> Option<Deleted> {
-    Some(Deleted { id: Some(instance().id), may_lack_key: false, answered })
+fn deleted(answered: Answered<()>) -> Option<Box<Deleted>> {
+    Some(Box::new(Deleted { id: Some(instance().id), may_lack_key: false, answered }))
 }
 
 fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {

@@ -88,7 +88,7 @@ impl Snapshot {
         let which = self.which();
         self.answers
             .find
-            .as_ref()
+            .as_deref()
             .filter(|found| Some(&found.by) == which.as_ref() && found.answered.account == self.account.id)
     }
 }

@@ -1,6 +1,5 @@
 //! Facts of a Machine.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,6 +10,7 @@ use machinist_api::constants::{
 };
 use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
 use machinist_instance::{AccountId, InstanceKey, NodeName, Place, ProviderId};
+use machinist_labels::KeyValues;
 use serde_json::Value;
 
 use super::node::NodeFacts;
@@ -50,9 +50,9 @@ pub struct MachineFacts {
     /// All owner references, raw; absent if there are none.
     pub(crate) raw_owners: Option<RawJson>,
     /// Labels. Guards distinguish absent from empty.
-    pub labels: Option<BTreeMap<String, String>>,
+    pub labels: Option<KeyValues>,
     /// Annotations. Guards distinguish absent from empty.
-    pub annotations: Option<BTreeMap<String, String>>,
+    pub annotations: Option<KeyValues>,
     /// The spec, as on the wire.
     pub spec: MachineSpec,
     /// `spec.providerID`, unless empty. Any text records an instance, and only the provider can
@@ -97,8 +97,8 @@ impl MachineFacts {
             finalizers: metadata.finalizers.clone(),
             owner: OwnerFacts::controller_of(metadata),
             raw_owners: OwnerFacts::raw(metadata),
-            labels: metadata.labels.clone(),
-            annotations: metadata.annotations.clone(),
+            labels: metadata.labels.as_ref().map(KeyValues::from),
+            annotations: metadata.annotations.as_ref().map(KeyValues::from),
             provider_id: machine.spec.provider_id().and_then(|id| ProviderId::parse(id).ok()),
             spec: machine.spec.clone(),
             node: machine.node_name().and_then(NodeName::new),
@@ -119,12 +119,12 @@ impl MachineFacts {
 
     /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels.as_ref()?.get(key).map(String::as_str)
+        self.labels.as_ref()?.get(key)
     }
 
     /// Returns the value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.annotations.as_ref()?.get(key).map(String::as_str)
+        self.annotations.as_ref()?.get(key)
     }
 
     /// Returns the recorded account in which the instance was created.

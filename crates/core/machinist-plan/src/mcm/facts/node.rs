@@ -1,12 +1,12 @@
 //! Facts of a Node.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use machinist_api::constants::{annotations, conditions, finalizers, labels, taints};
 use machinist_core::orphan::NAMESPACE_TAG;
+use machinist_labels::KeyValues;
 
 use super::machine::ConditionFacts;
 use super::machine::MachineFacts;
@@ -78,9 +78,9 @@ pub struct NodeFacts {
     /// All finalizers, raw; absent if there are none.
     pub finalizers: Option<Vec<String>>,
     /// Labels. Guards distinguish absent from empty.
-    pub labels: Option<BTreeMap<String, String>>,
+    pub labels: Option<KeyValues>,
     /// Annotations. Guards distinguish absent from empty.
-    pub annotations: Option<BTreeMap<String, String>>,
+    pub annotations: Option<KeyValues>,
     /// `spec.providerID`, raw. Guards distinguish absent from empty.
     pub provider_id: Option<String>,
     /// `spec.unschedulable`, raw.
@@ -117,8 +117,8 @@ impl NodeFacts {
             deleting_since: metadata.deletion_timestamp.as_ref().map(|time| time.0),
             has_finalizer: has_finalizer(metadata, finalizers::NODE),
             finalizers: metadata.finalizers.clone(),
-            labels: metadata.labels.clone(),
-            annotations: metadata.annotations.clone(),
+            labels: metadata.labels.as_ref().map(KeyValues::from),
+            annotations: metadata.annotations.as_ref().map(KeyValues::from),
             provider_id: spec.and_then(|spec| spec.provider_id.clone()),
             unschedulable: spec.and_then(|spec| spec.unschedulable),
             taints: spec.and_then(|spec| spec.taints.clone()),
@@ -135,7 +135,7 @@ impl NodeFacts {
 
     /// Returns the name of the Machine from the Node's label.
     pub fn machine_name(&self) -> Option<&str> {
-        self.labels.as_ref()?.get(labels::MACHINE_NAME).map(String::as_str)
+        self.labels.as_ref()?.get(labels::MACHINE_NAME)
     }
 
     /// Returns which Machine added our finalizer. A text that cannot be parsed names a Machine of
@@ -143,7 +143,7 @@ impl NodeFacts {
     pub fn mark(&self) -> Option<NodeMark> {
         let text = self.annotations.as_ref()?.get(NODE_MARK)?;
         let unknown =
-            || NodeMark { cluster: text.clone(), namespace: String::new(), machine_uid: String::new() };
+            || NodeMark { cluster: text.to_owned(), namespace: String::new(), machine_uid: String::new() };
         Some(NodeMark::parse(text).unwrap_or_else(unknown))
     }
 
@@ -176,12 +176,12 @@ impl NodeFacts {
 
     /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels.as_ref()?.get(key).map(String::as_str)
+        self.labels.as_ref()?.get(key)
     }
 
     /// Returns the value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.annotations.as_ref()?.get(key).map(String::as_str)
+        self.annotations.as_ref()?.get(key)
     }
 
     /// Returns the taint of the Node of a preserved Machine that has failed.

@@ -87,7 +87,7 @@ fn prefix(trouble: &BootTrouble) -> &'static str {
 
 /// Returns the problem in the last answer, or, before the first answer, the problem in the status.
 fn problem(s: &Snapshot) -> Option<String> {
-    match s.answers.boot.as_ref().map(|answered| &answered.answer) {
+    match s.answers.boot.as_deref().map(|answered| &answered.answer) {
         Some(Ok(Boot::Trouble(trouble))) => Some(description(trouble)),
         Some(Ok(Boot::Working)) => None,
         Some(Err(_)) | None => recorded(s).map(str::to_owned),
@@ -102,7 +102,9 @@ fn recorded(s: &Snapshot) -> Option<&str> {
 
 /// Writes a problem to the status, once per cause: the end of an output may differ at each look.
 fn report(s: &Snapshot) -> Vec<Action> {
-    let Some(Ok(boot)) = s.answers.boot.as_ref().map(|answered| &answered.answer) else { return Vec::new() };
+    let Some(Ok(boot)) = s.answers.boot.as_deref().map(|answered| &answered.answer) else {
+        return Vec::new();
+    };
     let description = match boot {
         Boot::Working if recorded(s).is_none() => return Vec::new(),
         Boot::Working => markers::CREATING.to_owned(),
@@ -129,7 +131,7 @@ fn observe(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
         return plan;
     }
     let exists_since = s.machine.status.phase_since.unwrap_or(s.machine.created);
-    let due = s.answers.boot.as_ref().map_or(s.now, |last| {
+    let due = s.answers.boot.as_deref().map_or(s.now, |last| {
         let (least, most) = OBSERVE_EVERY;
         plus(last.ended, (since(last.ended, exists_since) / OBSERVE_FRACTION).clamp(least, most))
     });

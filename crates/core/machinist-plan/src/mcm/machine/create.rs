@@ -543,7 +543,7 @@ fn look_first(s: &Snapshot) -> Option<Plan<Action>> {
     }
     let find = || s.paused().unwrap_or_else(|| Plan::act(Action::Find(s.instance()), looking()));
     let of_today = |found: &&Found| found.by.id.is_none() && found.answered.account == s.ownership.account;
-    let found = s.answers.find.as_ref().filter(of_today);
+    let found = s.answers.find.as_deref().filter(of_today);
     let Some(found) = found.filter(|found| shown_from <= found.answered.started) else { return Some(find()) };
     match &found.answered.answer {
         Ok(Sighting::Present(instance)) if is_adopted(s, instance) => {

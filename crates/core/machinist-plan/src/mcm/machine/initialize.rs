@@ -40,7 +40,7 @@ pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
         return Some(Plan::until(until, why.since(since)));
     }
     let id = s.identity.recorded.ours()?;
-    let answered = s.answers.initialized.as_ref().filter(|(of, _)| of == id).map(|(_, answered)| answered);
+    let answered = s.answers.initialized.as_deref().filter(|(of, _)| of == id).map(|(_, answered)| answered);
     let Some(answered) = answered else { return Some(call(s)) };
     match &answered.answer {
         Ok(()) => None,

@@ -63,7 +63,7 @@ fn record_addresses(s: &Snapshot) -> Plan<Action> {
     }
     let looking = || Why::new(Reason::Calling(Call::FIND), Step::Expect("the Machine is available"));
     let find = || s.paused().unwrap_or_else(|| Plan::act(Action::Find(s.instance()), looking()));
-    let Some(found) = s.answers.find.as_ref().filter(|found| found.by.id.as_ref() == recorded) else {
+    let Some(found) = s.answers.find.as_deref().filter(|found| found.by.id.as_ref() == recorded) else {
         return find();
     };
     let ended = found.answered.ended;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Taint;
 use machinist_api::NodeTemplateSpec;
 use machinist_api::constants::{annotations, finalizers, labels, taints};
-use machinist_labels::is_value;
+use machinist_labels::{KeyValues, is_value};
 
 use crate::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark, NodeMarks};
 
@@ -122,14 +122,14 @@ impl NodeSync {
 /// Returns the changes from `current` to `desired`: removes keys of the last template that this
 /// template lacks, sets desired keys.
 fn changes(
-    current: Option<&BTreeMap<String, String>>,
+    current: Option<&KeyValues>,
     last: &BTreeMap<String, String>,
     desired: &BTreeMap<String, String>,
 ) -> BTreeMap<String, Option<String>> {
-    let has = |key: &String| current.and_then(|current| current.get(key));
+    let has = |key: &str| current.and_then(|current| current.get(key));
     let gone = last.keys().filter(|key| !desired.contains_key(*key) && has(key).is_some());
     let mut changes: BTreeMap<_, _> = gone.map(|key| (key.clone(), None)).collect();
-    let new = desired.iter().filter(|(key, value)| has(key) != Some(value));
+    let new = desired.iter().filter(|(key, value)| has(key) != Some(value.as_str()));
     changes.extend(new.map(|(key, value)| (key.clone(), Some(value.clone()))));
     changes
 }

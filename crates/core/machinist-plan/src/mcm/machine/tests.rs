@@ -164,8 +164,8 @@ fn account(name: &str) -> Option<AccountId> {
     AccountId::recorded(name)
 }
 
-fn deleted(answered: Answered<()>) -> Option<Deleted> {
-    Some(Deleted { id: Some(instance().id), may_lack_key: false, answered })
+fn deleted(answered: Answered<()>) -> Option<Box<Deleted>> {
+    Some(Box::new(Deleted { id: Some(instance().id), may_lack_key: false, answered }))
 }
 
 fn answered<T>(started: Timestamp, ended: Timestamp, answer: Result<T, Error>) -> Answered<T> {
@@ -244,7 +244,8 @@ impl World {
                 name: NodeName::new("m"),
                 ..InstanceRef::default()
             };
-            s.answers.find = Some(Found { by, answered: answered(at(second), at(second + 1), answer) });
+            s.answers.find =
+                Some(Box::new(Found { by, answered: answered(at(second), at(second + 1), answer) }));
         })
     }
 
@@ -1524,7 +1525,7 @@ fn after_the_deletion_the_instance_is_looked_up() {
         "#]]);
 }
 
-fn seen(answer: Sighting, by_id: bool) -> Option<Found> {
+fn seen(answer: Sighting, by_id: bool) -> Option<Box<Found>> {
     let id = by_id.then(|| instance().id);
     let by = InstanceRef {
         id,
@@ -1532,7 +1533,7 @@ fn seen(answer: Sighting, by_id: bool) -> Option<Found> {
         name: NodeName::new("m"),
         ..InstanceRef::default()
     };
-    Some(Found { by, answered: answered(at(0), at(0), Ok(answer)) })
+    Some(Box::new(Found { by, answered: answered(at(0), at(0), Ok(answer)) }))
 }
 
 #[test]
@@ -1939,7 +1940,7 @@ fn done_to_node(world: World) -> Vec<String> {
     let gone =
         world.deleting(10).phase("Terminating", "Delete", "Processing", "Initiate VM deletion").with(|s| {
             let answered = Answered { started: at(-2), ended: at(-1), account: account("a"), answer: Ok(()) };
-            s.answers.delete = Some(Deleted { id: id.clone(), may_lack_key: false, answered });
+            s.answers.delete = Some(Box::new(Deleted { id: id.clone(), may_lack_key: false, answered }));
             s.answers.find = seen(Sighting::Absent, true);
             s.answers.find.as_mut().expect("an answer").by.id = id;
         });

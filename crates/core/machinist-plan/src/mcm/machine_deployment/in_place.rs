@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use machinist_api::constants::{labels, reasons};
+use machinist_labels::KeyValues;
 
 use super::{Action, Owned, Snapshot};
 use crate::mcm::deletion_order::place;
@@ -42,11 +43,11 @@ pub struct Relabel {
 
 impl Relabel {
     /// The labels of the Machine after the change.
-    fn labels_after(&self) -> BTreeMap<String, String> {
+    fn labels_after(&self) -> KeyValues {
         let mut all = self.machine.labels.clone().unwrap_or_default();
         for (key, value) in &self.labels {
             match value {
-                Some(value) => all.insert(key.clone(), value.clone()),
+                Some(value) => all.insert(key.as_str(), value.as_str()),
                 None => all.remove(key),
             };
         }

@@ -18,7 +18,7 @@ fn trouble(is_final: bool) -> Boot {
 fn booting(seconds_ago: i64, answer: Option<Result<Boot, Error>>) -> World {
     world().pending().created(-40).with(|s| {
         s.observes_boot = true;
-        s.answers.boot = answer.map(|answer| answered(at(-seconds_ago), at(-seconds_ago), answer));
+        s.answers.boot = answer.map(|answer| Box::new(answered(at(-seconds_ago), at(-seconds_ago), answer)));
     })
 }
 

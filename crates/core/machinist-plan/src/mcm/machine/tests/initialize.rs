@@ -11,7 +11,7 @@ fn initialized(world: World, answer: Result<(), Error>) -> World {
     world.with(|s| {
         s.answers.failures = u32::from(answer.is_err());
         s.answers.inputs = Some(1);
-        s.answers.initialized = Some((instance().id, answered(at(-2), at(-1), answer)));
+        s.answers.initialized = Some(Box::new((instance().id, answered(at(-2), at(-1), answer))));
     })
 }
 

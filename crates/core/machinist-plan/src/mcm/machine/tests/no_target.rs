@@ -74,7 +74,7 @@ fn a_recorded_instance_is_looked_up_for_its_addresses() {
         world().with(|s| {
             let by = InstanceRef { id: Some(instance.id.clone()), ..InstanceRef::default() };
             let answered = answered(at(-1), at(0), Ok(Sighting::Present(instance)));
-            s.answers.find = Some(Found { by, answered });
+            s.answers.find = Some(Box::new(Found { by, answered }));
         })
     };
     let plan = found(with_addresses()).plan();
@@ -92,7 +92,7 @@ fn looked_up(answer: Result<Sighting, Error>) -> World {
         let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
         s.answers.failures = u32::from(answer.is_err());
         s.answers.inputs = Some(1);
-        s.answers.find = Some(Found { by, answered: answered(at(-2), at(-1), answer) });
+        s.answers.find = Some(Box::new(Found { by, answered: answered(at(-2), at(-1), answer) }));
     })
 }
 

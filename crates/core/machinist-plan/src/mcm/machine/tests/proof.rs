@@ -16,9 +16,12 @@ fn exchanged(world: World) -> World {
     })
 }
 
-fn absent_in(name: &str) -> Option<Found> {
+fn absent_in(name: &str) -> Option<Box<Found>> {
     let found = seen(Sighting::Absent, true)?;
-    Some(Found { answered: Answered { account: account(name), ..found.answered }, ..found })
+    Some(Box::new(Found {
+        answered: Answered { account: account(name), ..found.answered.clone() },
+        ..*found
+    }))
 }
 
 /// A Machine for which another process may have created an instance.
@@ -168,7 +171,7 @@ fn without_comparable_instances_two_lookups_are_needed() {
     check_parts(alone(-600), &[message, RELEASED[0], RELEASED[1], RELEASED[2]], &[]);
 }
 
-fn foreign(cluster: &str) -> Option<Found> {
+fn foreign(cluster: &str) -> Option<Box<Found>> {
     let foreign = Foreign {
         id: instance().id,
         key: Some(InstanceKey::new("uid-old")),
@@ -191,7 +194,7 @@ fn restored(cluster: &str) -> World {
 #[test]
 fn a_restored_machine_rekeys_and_deletes_its_instance() {
     check_parts(restored("ours"), &["driver: rekey sim:///i-1 from uid-old"], &[]);
-    let rekeyed = restored("ours").with(|s| s.answers.rekey = Some(answered(at(0), at(0), Ok(()))));
+    let rekeyed = restored("ours").with(|s| s.answers.rekey = Some(Box::new(answered(at(0), at(0), Ok(())))));
     check_parts(rekeyed, &["driver: delete sim:///i-1"], &[]);
 }
 
@@ -209,8 +212,8 @@ fn a_namesake_without_a_machine_is_reported() {
         world().created(-100).deleting(1).phase("Terminating", "Delete", "Processing", "x").with(|s| {
             s.process.started = at(-60);
             s.reads.nodes = vec![NodeRead { name: "m".into(), started: at(0), uid: None }];
-            let by_name =
-                foreign("ours").map(|found| Found { by: InstanceRef { id: None, ..found.by }, ..found });
+            let by_name = foreign("ours")
+                .map(|found| Box::new(Found { by: InstanceRef { id: None, ..found.by.clone() }, ..*found }));
             s.answers.find = by_name;
         });
     let message = "Instance sim:///i-1 has the name of this Machine and key uid-old, which no Machine holds";

@@ -1,0 +1,118 @@
+//! Labels and annotations of stored objects, in little memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A map of texts, as a slice that is sorted by key.
+///
+/// A `BTreeMap` takes more than 500 bytes for a single entry, and a process stores the labels and
+/// annotations of thousands of objects, which it reads often and never changes.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct KeyValues(Box<[(Box<str>, Box<str>)]>);
+
+/// A map of texts.
+pub trait Entries {
+    /// Returns the value of a key.
+    fn value(&self, key: &str) -> Option<&str>;
+}
+
+impl KeyValues {
+    /// Returns the value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let place = self.place(key).ok()?;
+        self.0.get(place).map(|(_, value)| &**value)
+    }
+
+    /// Whether there is a value of that key.
+    pub fn contains_key(&self, key: &str) -> bool {
+        self.place(key).is_ok()
+    }
+
+    /// All keys and values, sorted by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// Sets the value of a key. Copies the whole map.
+    pub fn insert(&mut self, key: impl Into<Box<str>>, value: impl Into<Box<str>>) {
+        let (key, value) = (key.into(), value.into());
+        let place = self.place(&key);
+        let mut all = std::mem::take(&mut self.0).into_vec();
+        match place {
+            Ok(place) => all[place].1 = value,
+            Err(place) => all.insert(place, (key, value)),
+        }
+        self.0 = all.into();
+    }
+
+    /// Removes a key. Copies the whole map.
+    pub fn remove(&mut self, key: &str) {
+        if let Ok(place) = self.place(key) {
+            let mut all = std::mem::take(&mut self.0).into_vec();
+            all.remove(place);
+            self.0 = all.into();
+        }
+    }
+
+    /// The place of a key, or where it would be.
+    fn place(&self, key: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| (**known).cmp(key))
+    }
+}
+
+impl Entries for KeyValues {
+    fn value(&self, key: &str) -> Option<&str> {
+        self.get(key)
+    }
+}
+
+impl Entries for BTreeMap<String, String> {
+    fn value(&self, key: &str) -> Option<&str> {
+        self.get(key).map(String::as_str)
+    }
+}
+
+impl From<&BTreeMap<String, String>> for KeyValues {
+    fn from(map: &BTreeMap<String, String>) -> Self {
+        Self(map.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect())
+    }
+}
+
+impl From<BTreeMap<String, String>> for KeyValues {
+    fn from(map: BTreeMap<String, String>) -> Self {
+        Self(map.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    }
+}
+
+impl From<KeyValues> for BTreeMap<String, String> {
+    fn from(pairs: KeyValues) -> Self {
+        pairs.0.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
+    }
+}
+
+impl fmt::Debug for KeyValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_of_texts_is_a_map() {
+        let map = BTreeMap::from(["b", "a", "c"].map(|key| (key.to_owned(), key.to_uppercase())));
+        let mut slice = KeyValues::from(&map);
+        assert_eq!(slice.iter().collect::<Vec<_>>(), [("a", "A"), ("b", "B"), ("c", "C")]);
+        assert_eq!((slice.get("b"), slice.get("bb")), (Some("B"), None));
+        slice.insert("bb", "new");
+        slice.insert("b", "other");
+        slice.remove("a");
+        slice.remove("absent");
+        let expected = [("b", "other"), ("bb", "new"), ("c", "C")];
+        assert_eq!(slice.iter().collect::<Vec<_>>(), expected);
+        let all = BTreeMap::from(slice);
+        assert!(all.iter().map(|(key, value)| (key.as_str(), value.as_str())).eq(expected));
+    }
+}
