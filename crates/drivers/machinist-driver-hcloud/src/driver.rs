@@ -171,6 +171,10 @@ impl Provider for HcloudProvider {
         validate(provider_spec)
     }
 
+    fn fields_without_effect(&self, provider_spec: &Value) -> Vec<String> {
+        gardener::fields_without_effect(provider_spec)
+    }
+
     fn account(&self, credential: &Credential, _: &Place) -> AccountId {
         let endpoint = self.options.endpoint.to_string();
         AccountId::of([self.name(), &endpoint, token(credential).unwrap_or_default()].map(str::as_bytes))

@@ -77,6 +77,30 @@ impl GardenerClass {
     }
 }
 
+/// The fields of such a class.
+const KNOWN: [&str; 8] = [
+    "cluster",
+    "zone",
+    "serverType",
+    "imageName",
+    "sshFingerprint",
+    "networkName",
+    "placementGroupID",
+    "floatingPoolName",
+];
+
+/// The fields that have no effect, with their paths: the unknown ones of such a class. In other
+/// classes, an unknown field is an error.
+pub(crate) fn fields_without_effect(spec: &Value) -> Vec<String> {
+    let Some(fields) = spec.as_object().filter(|fields| field(fields, "cluster").is_some()) else {
+        return Vec::new();
+    };
+    let is_known = |name: &str| KNOWN.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let is_set = |value: &Value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty());
+    let set = fields.iter().filter(|(_, value)| is_set(value)).map(|(name, _)| name);
+    set.filter(|name| !is_known(name)).map(|name| format!("providerSpec.{name}")).collect()
+}
+
 /// The cluster that a class names. No other field is read: a mistake in another field must not hide
 /// an instance.
 pub(crate) fn cluster_of(spec: &Value) -> Option<&str> {
@@ -156,6 +180,14 @@ mod tests {
         });
         let class = GardenerClass::parse(&spec).expect("valid").expect("a class of the provider");
         assert_eq!((class.network, class.placement_group), (None, Some(7)));
+    }
+
+    #[test]
+    fn unknown_fields_have_no_effect() {
+        assert_eq!(fields_without_effect(&chart()), ["providerSpec.tags"]);
+        let misspelt = json!({"cluster": "a", "networkname": "n", "networkNmae": "n", "region": null});
+        assert_eq!(fields_without_effect(&misspelt), ["providerSpec.networkNmae"]);
+        assert!(fields_without_effect(&json!({"serverType": "cx22", "other": 1})).is_empty());
     }
 
     #[test]

@@ -15,14 +15,18 @@ use machinist_core::Reason;
 use machinist_kube::recorder::EventType;
 use machinist_kube::{Cluster, GuardedPatch, ObjectKey, Store};
 use machinist_plan::mcm::facts::ClassFacts;
-use machinist_plan::mcm::machine_class::{Action, ClassSnapshot, SecretSnapshot, Users};
+use machinist_plan::mcm::machine_class::{
+    Action, Checked, ClassSnapshot, SecretSnapshot, Users, is_unblocked,
+};
 use machinist_plan::mcm::{McmReason, Plan, Why};
-use machinist_runtime::{Kind, Observed, Stop, WhyRecord, refresh};
+use machinist_runtime::{Fed, Kind, Observed, Stop, WhyRecord, refresh};
 
 /// The kind MachineClass in the work loop.
 pub(crate) struct Classes;
 
 impl Kind<Mcm> for Classes {
+    const EXPLAINS: Option<&'static str> = Some(<ClassFacts as Fed<Mcm>>::RESOURCE);
+
     type Id = ObjectKey;
     type Snapshot = ClassSnapshot;
     type Action = Action;
@@ -40,11 +44,11 @@ impl Kind<Mcm> for Classes {
     /// The class whose key decides about the orphans of its account shows them.
     fn why<'w>(world: &'w World, id: &ObjectKey, record: &'w WhyRecord<McmReason>, _: Timestamp) -> &'w Why {
         let orphans = world.passes.whys.get(&Key::Orphans(id.clone())).map(|record| &record.why);
-        let is_settled = record.why.reason == Reason::Settled;
-        orphans.filter(|_| is_settled).unwrap_or(&record.why)
+        let orphans = orphans.filter(|orphans| orphans.reason != Reason::Settled);
+        orphans.filter(|_| is_unblocked(&record.why.reason)).unwrap_or(&record.why)
     }
 
-    fn observe(_: &Runtime, world: &World, id: &ObjectKey) -> Observed<ClassSnapshot> {
+    fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<ClassSnapshot> {
         let Some(class) = world.seen.classes.get(id) else { return Observed::Gone };
         let here = |(key, entry): &(
             &ObjectKey,
@@ -56,7 +60,8 @@ impl Kind<Mcm> for Classes {
             world.seen.machines.by_index(BY_CLASS, &id.name).filter(here).map(|(key, _)| &key.name);
         let unreadable = unreadable_in(&world.seen.machines, &id.namespace);
         let users = users(world, &Key::Class(id.clone()), machines, unreadable);
-        Observed::Ready(ClassSnapshot { class: class.facts.clone(), users })
+        let checked = checked(runtime, &class.facts);
+        Observed::Ready(ClassSnapshot { class: class.facts.clone(), users, checked })
     }
 
     fn plan(tools: &Tools, snapshot: &ClassSnapshot) -> Plan<Action> {
@@ -144,6 +149,14 @@ impl Kind<Mcm> for Secrets {
         let reference = reference("Secret", &s.secret.namespace, &s.secret.name, &s.secret.uid);
         Some(ObjectReference { api_version: Some("v1".to_owned()), ..reference })
     }
+}
+
+/// Lets the provider check a class.
+fn checked(runtime: &Runtime, class: &ClassFacts) -> Checked {
+    let provider = runtime.tools.machine().providers.of_class(class.provider.as_deref());
+    let without_effect = provider.fields_without_effect(&class.provider_spec);
+    let error = provider.validate(&class.provider_spec).err().map(|error| error.message);
+    Checked { error, without_effect }
 }
 
 /// Reads the content of a Secret, and wakes the Machines that waited for it.

@@ -21,6 +21,17 @@ pub struct ClassSnapshot {
     pub class: Arc<ClassFacts>,
     /// The Machines that refer to the class.
     pub users: Users,
+    /// What the provider says about the class.
+    pub checked: Checked,
+}
+
+/// What the provider of a class says about its `providerSpec`, without a call to the cloud.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Checked {
+    /// The first error: the field, and the expected value.
+    pub error: Option<String>,
+    /// The fields that have no effect, with their paths.
+    pub without_effect: Vec<String>,
 }
 
 /// All facts for one decision about a Secret.
@@ -63,7 +74,29 @@ pub enum Action {
 /// Decides the next actions for a class.
 pub fn plan(s: &ClassSnapshot) -> Plan<Action> {
     let fix = "delete these machines, or replace them with machines of another class. This class creates no new machines";
-    finalize(&s.users, s.class.has_finalizer, s.class.deleting_since, ["Machine", "machines"], fix)
+    let users = ["Machine", "machines"];
+    let mut plan = finalize(&s.users, s.class.has_finalizer, s.class.deleting_since, users, fix);
+    if let Some(why) = about_fields(s).filter(|_| plan.why.reason == Reason::Settled) {
+        plan.why = why;
+    }
+    plan
+}
+
+/// Whether nothing blocks the class. Its fields may still be worth a remark.
+pub fn is_unblocked(reason: &Reason) -> bool {
+    matches!(reason, Reason::Settled | Reason::Contract(McmReason::FieldsWithoutEffect { .. }))
+}
+
+/// What a user should know about the fields of the class. Machines show an error themselves; here it
+/// shows before the first Machine exists.
+fn about_fields(s: &ClassSnapshot) -> Option<Why> {
+    if let Some(message) = s.class.invalid.as_ref().or(s.checked.error.as_ref()) {
+        let reason = McmReason::ClassInvalid { class: s.class.name.clone(), message: message.clone() };
+        return Some(Why::new(reason, Step::Fix("fix the MachineClass".to_owned())));
+    }
+    let fields = s.checked.without_effect.clone();
+    let fix = "remove these fields, or correct their names".to_owned();
+    (!fields.is_empty()).then(|| Why::new(McmReason::FieldsWithoutEffect { fields }, Step::Fix(fix)))
 }
 
 /// Decides the next actions for a Secret.
@@ -144,7 +177,8 @@ mod tests {
             "providerSpec": {},
         });
         let class = serde_json::from_value(class).expect("a class");
-        let snapshot = ClassSnapshot { class: Arc::new(ClassFacts::parse(&class)), users };
+        let checked = Checked::default();
+        let snapshot = ClassSnapshot { class: Arc::new(ClassFacts::parse(&class)), users, checked };
         expected.assert_eq(&plan(&snapshot).to_string());
     }
 
@@ -204,7 +238,8 @@ mod tests {
             let class = serde_json::from_value(class).expect("a class");
             let first = users.first().map(ToString::to_string);
             let users = Users { count: users.len(), first, is_emitted: true, ..Users::default() };
-            let plan = plan(&ClassSnapshot { class: Arc::new(ClassFacts::parse(&class)), users });
+            let class = Arc::new(ClassFacts::parse(&class));
+            let plan = plan(&ClassSnapshot { class, users, checked: Checked::default() });
             let actions = plan.actions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             (actions, plan.why.reason.code())
         };
@@ -213,6 +248,29 @@ mod tests {
         assert_eq!(planned(false, false, &[]), is("", "Settled"));
         assert_eq!(planned(true, true, &["m"]), is("", "InUse"));
         assert_eq!(planned(true, true, &[]), is("remove finalizer", "Writing"));
+    }
+
+    #[test]
+    fn a_class_shows_its_errors_and_its_fields_without_effect() {
+        let shown = |provider_spec: serde_json::Value, checked: Checked| {
+            let class = json!({
+                "metadata": {"name": "c", "namespace": "ns", "uid": "uid-c"},
+                "provider": "hcloud", "providerSpec": provider_spec,
+            });
+            let class = Arc::new(ClassFacts::parse(&serde_json::from_value(class).expect("a class")));
+            let plan = plan(&ClassSnapshot { class, users: Users::default(), checked });
+            (plan.why.reason.to_string(), is_unblocked(&plan.why.reason))
+        };
+        let without_effect = vec!["providerSpec.tags".to_owned()];
+        let remarks = Checked { error: None, without_effect: without_effect.clone() };
+        let text = "the class has fields without effect: providerSpec.tags";
+        assert_eq!(shown(json!({}), remarks), (text.to_owned(), true));
+        let error = Some("providerSpec.zone: expected a zone".to_owned());
+        let (text, is_unblocked) = shown(json!({}), Checked { error, without_effect });
+        assert_eq!(text, "MachineClass c is invalid: providerSpec.zone: expected a zone");
+        assert!(!is_unblocked);
+        let (_, is_unblocked) = shown(json!({}), Checked::default());
+        assert!(is_unblocked);
     }
 
     #[test]

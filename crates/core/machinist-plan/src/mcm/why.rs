@@ -62,6 +62,11 @@ pub enum McmReason {
         /// The field, and the expected value.
         message: String,
     },
+    /// Fields of the MachineClass have no effect.
+    FieldsWithoutEffect {
+        /// The fields, with their paths.
+        fields: Vec<String>,
+    },
     /// A Secret that the class refers to does not exist.
     SecretMissing {
         /// `namespace/name`.
@@ -599,6 +604,9 @@ impl fmt::Display for McmReason {
             }
             Self::ClassInvalid { class, message } => {
                 write!(f, "MachineClass {class} is invalid: {message}")
+            }
+            Self::FieldsWithoutEffect { fields } => {
+                write!(f, "the class has fields without effect: {}", fields.join(", "))
             }
             Self::SecretMissing { secret, class } => {
                 write!(f, "Secret {secret} not found (used by MachineClass {class})")

@@ -46,6 +46,9 @@ rows! {
     CREATION: R::Contract(M::ClassInvalid { .. }) => [
         M::ClassInvalid { class: class(), message: "nodeTemplate.zone: expected a zone, got nothing".into() },
     ];
+    CREATION: R::Contract(M::FieldsWithoutEffect { .. }) => [
+        M::FieldsWithoutEffect { fields: vec!["providerSpec.extraConfig".into(), "providerSpec.tags".into()] },
+    ];
     CREATION: R::Contract(M::SecretMissing { .. }) => [M::SecretMissing { secret: secret(), class: class() }];
     CREATION: R::Contract(M::SecretElsewhere { .. }) => [
         M::SecretElsewhere { secret: "team/workers".into(), class: class(), served: "default".into() },
