@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
-use machinist_labels::Entries;
+use machinist_labels::TextMap;
 use serde_json::Value;
 
 /// Changes of a map of strings: values to set, and keys to remove (`None`).
@@ -122,41 +122,41 @@ impl GuardedPatch {
     /// Sets a label if the label has not changed since it was read. `read` is the whole map of
     /// labels that was read.
     #[must_use]
-    pub fn set_label(self, read: Option<&impl Entries>, key: &str, value: &str) -> Self {
+    pub fn set_label(self, read: Option<&impl TextMap>, key: &str, value: &str) -> Self {
         self.set_map_entry(&LABELS, read, key, value)
     }
 
     /// Removes a label if the label has not changed since it was read.
     #[must_use]
-    pub fn remove_label(self, read: Option<&impl Entries>, key: &str) -> Self {
+    pub fn remove_label(self, read: Option<&impl TextMap>, key: &str) -> Self {
         self.remove_map_entry(&LABELS, read, key)
     }
 
     /// Sets an annotation if the annotation has not changed since it was read.
     #[must_use]
-    pub fn set_annotation(self, read: Option<&impl Entries>, key: &str, value: &str) -> Self {
+    pub fn set_annotation(self, read: Option<&impl TextMap>, key: &str, value: &str) -> Self {
         self.set_map_entry(&ANNOTATIONS, read, key, value)
     }
 
     /// Removes an annotation if the annotation has not changed since it was read.
     #[must_use]
-    pub fn remove_annotation(self, read: Option<&impl Entries>, key: &str) -> Self {
+    pub fn remove_annotation(self, read: Option<&impl TextMap>, key: &str) -> Self {
         self.remove_map_entry(&ANNOTATIONS, read, key)
     }
 
     /// Sets and removes labels (`None`) if they have not changed since they were read.
     #[must_use]
-    pub fn change_labels(self, read: Option<&impl Entries>, changes: &MapChanges) -> Self {
+    pub fn change_labels(self, read: Option<&impl TextMap>, changes: &MapChanges) -> Self {
         self.change_map(&LABELS, read, changes)
     }
 
     /// Sets and removes annotations (`None`) if they have not changed since they were read.
     #[must_use]
-    pub fn change_annotations(self, read: Option<&impl Entries>, changes: &MapChanges) -> Self {
+    pub fn change_annotations(self, read: Option<&impl TextMap>, changes: &MapChanges) -> Self {
         self.change_map(&ANNOTATIONS, read, changes)
     }
 
-    fn change_map(self, map: &[&str], read: Option<&impl Entries>, changes: &MapChanges) -> Self {
+    fn change_map(self, map: &[&str], read: Option<&impl TextMap>, changes: &MapChanges) -> Self {
         changes.iter().fold(self, |patch, (key, value)| match value {
             Some(value) => patch.set_map_entry(map, read, key, value),
             None => patch.remove_map_entry(map, read, key),
@@ -165,7 +165,7 @@ impl GuardedPatch {
 
     /// Sets one entry of a map of strings if the entry has not changed since it was read.
     #[must_use]
-    pub fn set_map_entry(self, map: &[&str], read: Option<&impl Entries>, key: &str, value: &str) -> Self {
+    pub fn set_map_entry(self, map: &[&str], read: Option<&impl TextMap>, key: &str, value: &str) -> Self {
         let entry = [map, &[key]].concat();
         let patch = match read {
             Some(read) => self.test(&entry, read.value(key).map(Value::from).as_ref()),
@@ -177,7 +177,7 @@ impl GuardedPatch {
     /// Removes one entry of a map of strings if the entry has not changed since it was read.
     /// Without that entry in `read`, adds nothing to the patch.
     #[must_use]
-    pub fn remove_map_entry(self, map: &[&str], read: Option<&impl Entries>, key: &str) -> Self {
+    pub fn remove_map_entry(self, map: &[&str], read: Option<&impl TextMap>, key: &str) -> Self {
         let Some(old) = read.and_then(|read| read.value(key)) else { return self };
         let entry = [map, &[key]].concat();
         self.test(&entry, Some(&Value::from(old))).remove(&entry)

@@ -384,11 +384,16 @@ impl Watch {
         let mut expiries = 0;
         loop {
             let limit = (expiries < EXPIRIES_BEFORE_UNPAGED).then_some(PAGE_SIZE);
-            match self.list_pages(limit, objects).await {
-                Err(Ended::Expired) if limit.is_some() => expiries += 1,
+            let ended = match self.list_pages(limit, objects).await {
+                Ok(list) => return Ok(list),
+                Err(ended) => ended,
+            };
+            objects.drop_list();
+            match ended {
+                Ended::Expired if limit.is_some() => expiries += 1,
                 // Without pages, no token can expire.
-                Err(Ended::Expired) => return Err(Ended::Refused("the list has expired (410)".to_owned())),
-                result => return result,
+                Ended::Expired => return Err(Ended::Refused("the list has expired (410)".to_owned())),
+                ended => return Err(ended),
             }
         }
     }
@@ -404,7 +409,6 @@ impl Watch {
         limit: Option<u32>,
         objects: &mut dyn WatchedObjects,
     ) -> Result<Listed, Ended> {
-        objects.begin_list();
         let mut whole: Option<Listed> = None;
         let sent = Instant::now();
         let mut params = ListParams {

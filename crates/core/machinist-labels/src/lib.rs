@@ -20,6 +20,6 @@ mod key_values;
 mod selector;
 mod syntax;
 
-pub use key_values::{Entries, KeyValues};
+pub use key_values::{KeyValues, TextMap};
 pub use selector::{Selector, SelectorError, SelectorProblem};
 pub use syntax::{MAX_VALUE_LEN, is_key, is_value};

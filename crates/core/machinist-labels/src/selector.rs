@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::key_values::Entries;
+use crate::key_values::TextMap;
 use crate::syntax::{is_key, is_value};
 
 /// A label selector. An empty selector matches everything.
@@ -55,7 +55,7 @@ impl Selector {
     }
 
     /// Whether these labels are selected.
-    pub fn selects(&self, labels: &impl Entries) -> bool {
+    pub fn selects(&self, labels: &impl TextMap) -> bool {
         self.matches(|key| labels.value(key))
     }
 

@@ -3,6 +3,8 @@
 //! A write needs only the metadata of its answer. So this module is compiled once for all kinds,
 //! and no answer is parsed whole: the watch delivers the object anyway.
 
+use std::borrow::Cow;
+
 use either::Either;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::Client;
@@ -11,11 +13,11 @@ use kube::core::{Request, Status};
 use machinist_kube::Cluster;
 use machinist_kube::barrier::Settled;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, Unexpected};
 
 use crate::contract::Contract;
 use crate::feed::Fed;
 use crate::runtime::Runtime;
-use crate::take_in::resource_version;
 
 /// The objects of one kind, in one namespace or in none.
 pub(crate) struct Collection {
@@ -25,7 +27,8 @@ pub(crate) struct Collection {
     pub(crate) resource: &'static str,
 }
 
-/// What the runtime reads of an object that a write returns.
+/// What the runtime reads of an object that a write returns. An answer without UID or
+/// resourceVersion is no object: it says nothing about the write.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Written {
     metadata: WrittenMetadata,
@@ -34,8 +37,9 @@ pub(crate) struct Written {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WrittenMetadata {
-    uid: Option<String>,
-    resource_version: Option<String>,
+    uid: String,
+    #[serde(deserialize_with = "number")]
+    resource_version: u64,
     deletion_timestamp: Option<Time>,
     finalizers: Option<Vec<String>>,
     owner_references: Option<Vec<OwnerReference>>,
@@ -44,14 +48,11 @@ struct WrittenMetadata {
 impl Written {
     /// The outcome of a write that has this answer.
     pub(crate) fn committed(&self) -> Settled {
-        Settled::Committed {
-            uid: self.uid(),
-            resource_version: resource_version(self.metadata.resource_version.as_deref()),
-        }
+        Settled::Committed { uid: self.uid(), resource_version: self.metadata.resource_version }
     }
 
     pub(crate) fn uid(&self) -> String {
-        self.metadata.uid.clone().unwrap_or_default()
+        self.metadata.uid.clone()
     }
 
     /// Whether the write removed the object: it is being deleted and has no finalizers left.
@@ -63,6 +64,12 @@ impl Written {
     pub(crate) fn owners(self) -> Vec<OwnerReference> {
         self.metadata.owner_references.unwrap_or_default()
     }
+}
+
+/// Reads a number that is written as a text.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = Cow::<str>::deserialize(deserializer)?;
+    text.parse().map_err(|_| D::Error::invalid_value(Unexpected::Str(&text), &"a numeric resourceVersion"))
 }
 
 impl Collection {
@@ -129,5 +136,48 @@ impl Collection {
         let mut request = request.map_err(kube::Error::BuildRequest)?;
         request.extensions_mut().insert(operation);
         self.client.request(request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn written(answer: Value) -> Option<Settled> {
+        serde_json::from_value::<Written>(answer).ok().map(|object| object.committed())
+    }
+
+    #[test]
+    fn only_an_object_with_uid_and_version_shows_a_write() {
+        let object = json!({"kind": "Machine", "metadata": {
+            "uid": "u", "resourceVersion": "7", "finalizers": null, "ownerReferences": null, "other": 1,
+        }});
+        assert_eq!(written(object), Some(Settled::Committed { uid: "u".to_owned(), resource_version: 7 }));
+        for no_object in [
+            json!({"kind": "Status", "metadata": {}, "status": "Success"}),
+            json!({"metadata": null}),
+            json!({"metadata": {"uid": "u"}}),
+            json!({"metadata": {"uid": "u", "resourceVersion": ""}}),
+            json!({"metadata": {"resourceVersion": "7"}}),
+        ] {
+            assert_eq!(written(no_object.clone()), None, "{no_object}");
+        }
+    }
+
+    #[test]
+    fn an_object_without_finalizers_is_removed_by_its_deletion() {
+        let is_removed = |deleted: Value, finalizers: Value| {
+            let object = json!({"metadata": {
+                "uid": "u", "resourceVersion": "7", "deletionTimestamp": deleted, "finalizers": finalizers,
+            }});
+            serde_json::from_value::<Written>(object).expect("an object").is_removed()
+        };
+        let deleted = json!("2027-01-15T08:00:00Z");
+        assert!(is_removed(deleted.clone(), Value::Null));
+        assert!(is_removed(deleted.clone(), json!([])));
+        assert!(!is_removed(deleted, json!(["a"])));
+        assert!(!is_removed(Value::Null, Value::Null));
     }
 }

@@ -4,14 +4,16 @@
 //! feed       the watched kinds; watched starts the watch of each feed, and take_in fills the World
 //!            (the contract's stores, barrier, passes) and wakes keys
 //! kinds      the table of the kinds of a contract: its queue keys
-//! pass       key -> observe -> plan (the contract's planner) -> act, the same for every kind
+//! pass       key -> observe -> plan (the contract's planner) -> act, the same for every kind;
+//!            perform makes the calls of a plan
 //! asks       driver calls that a pass starts and does not await; calls share accounts
 //! fresh_reads  how fresh a kind is, and the read that a due deadline asks for
 //! unseen     the time that deadlines leave out, from the gaps that this process knows
 //! silent_servers  API servers that do not answer
 //! begun      whether a call that has begun may still change the cloud
 //! in_flight  work that has begun and not ended; a stopping process waits for it
-//! write      guarded writes to API servers; outcomes reads those of unanswered writes
+//! write      guarded writes to API servers, through the collection of a kind; outcomes reads those
+//!            of unanswered writes
 //! explain    the same facts and planners without a controller
 //! inspector  reads the state of a running process; served renders it for the HTTP endpoints
 //! measured   the metrics of the state of a process; other files have those of their events

@@ -17,7 +17,6 @@
 //! - An action that the process only rehearses is logged once and never performed.
 //! - A panic ends its pass and appears in the object's `why`. The next pass over the key follows
 //!   after a pause. Other keys are not affected.
-
 //!
 //! What differs per kind is small: the facts, the plan, the calls. All the rest of a pass is
 //! compiled once per contract.
@@ -50,7 +49,7 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     let read = Moment::now(Some(&runtime.options.clock));
     let observed = panics::catch(|| {
         let world = runtime.world.lock();
-        match hold(runtime, &world, key) {
+        match held_by(runtime, &world, key) {
             None => (K::observe(runtime, &world, id), None),
             Some(held) => (Observed::NotYet, Some(held)),
         }
@@ -63,11 +62,11 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         Ok((Observed::NotYet, held)) => return note_not_yet(runtime, key, held),
         Ok((Observed::Gone, _)) => return drop_key(runtime, key),
     };
-    let decided = match panics::catch(|| decide::<C, K>(runtime, &snapshot)) {
+    let decided = match panics::catch(|| plan_actions::<C, K>(runtime, &snapshot)) {
         Ok(decided) => decided,
         Err(panicked) => return runtime.note_panic(key, planner_failed(panicked)),
     };
-    let Decided { actions, decision } = decided;
+    let (actions, decision) = decided;
     let Some(acting) = begin(runtime, key, decision) else { return };
     let performed = panics::catch_async(perform::<C, K>(runtime, read, &snapshot, actions)).await;
     end(runtime, key, acting, performed, &|| K::reference(&snapshot));
@@ -85,12 +84,6 @@ struct Decision<C: Contract> {
     rendered: Vec<String>,
     /// Those that are only logged.
     rehearsed: Vec<String>,
-}
-
-/// A plan with the actions that are performed.
-struct Decided<C: Contract, A> {
-    actions: Vec<A>,
-    decision: Decision<C>,
 }
 
 /// The decision whose actions are being performed.
@@ -134,7 +127,7 @@ fn may_begin<C: Contract>(runtime: &Arc<Runtime<C>>, key: &C::Key) -> bool {
 
 /// Returns why the pass may not decide about the key, under the lock that the facts are read under:
 /// another worker may have opened a charge on the key since the first check.
-fn hold<C: Contract>(runtime: &Runtime<C>, world: &World<C>, key: &C::Key) -> Option<Held> {
+fn held_by<C: Contract>(runtime: &Runtime<C>, world: &World<C>, key: &C::Key) -> Option<Held> {
     let may_decide = (runtime.is_synced_for(&world.seen, key) && world.barrier.blocked(key).is_none())
         || runtime.goes_on_from(world, key).is_some_and(|from| from <= Instant::now());
     if may_decide {
@@ -159,20 +152,23 @@ fn drop_key<C: Contract>(runtime: &Runtime<C>, key: &C::Key) {
     runtime.queue.remove(key);
 }
 
-fn decide<C: Contract, K: Kind<C>>(runtime: &Runtime<C>, snapshot: &K::Snapshot) -> Decided<C, K::Action> {
-    let Plan { actions, why, wait } = K::plan(&runtime.tools, snapshot);
-    K::publish(runtime, snapshot, &why);
-    let held_back = actions.iter().position(K::takes_away);
-    let Plan { actions, why, wait } = hold_back(runtime, Plan { actions, why, wait }, held_back);
-    let planned = rendered(&actions);
+/// Plans, and returns the actions that are performed.
+fn plan_actions<C: Contract, K: Kind<C>>(
+    runtime: &Runtime<C>,
+    snapshot: &K::Snapshot,
+) -> (Vec<K::Action>, Decision<C>) {
+    let plan = K::plan(&runtime.tools, snapshot);
+    K::publish(runtime, snapshot, &plan.why);
+    let takes_away = plan.actions.iter().position(K::takes_away);
+    let Plan { actions, why, wait } = hold_back(runtime, plan, takes_away);
+    let planned = texts_of(&actions);
     let (rehearsed, actions): (Vec<_>, Vec<_>) =
         actions.into_iter().partition(|action| K::is_rehearsed(runtime, action));
-    let (rehearsed, facts) = (rendered(&rehearsed), fingerprint(snapshot));
-    let rendered = rendered(&actions);
-    Decided { actions, decision: Decision { why, wait, facts, planned, rendered, rehearsed } }
+    let (rendered, rehearsed) = (texts_of(&actions), texts_of(&rehearsed));
+    (actions, Decision { why, wait, facts: fingerprint(snapshot), planned, rendered, rehearsed })
 }
 
-fn rendered<A: ToString>(actions: &[A]) -> Vec<String> {
+fn texts_of<A: ToString>(actions: &[A]) -> Vec<String> {
     actions.iter().map(ToString::to_string).collect()
 }
 

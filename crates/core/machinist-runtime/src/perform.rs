@@ -28,38 +28,41 @@ pub(crate) async fn perform<C: Contract, K: Kind<C>>(
     let call = |action: K::Action| Call {
         is_independent: K::is_independent(&action),
         starts_slowly: K::starts_slowly(&action),
-        answer: async move {
-            may_act(runtime, read, K::takes_away(&action))?;
-            K::act(runtime, snapshot, action).await
-        }
-        .boxed(),
+        begin: Box::new(move || {
+            let answer = async move {
+                may_act(runtime, read, K::takes_away(&action))?;
+                K::act(runtime, snapshot, action).await
+            };
+            answer.boxed()
+        }),
     };
     perform_in_order(actions.into_iter().map(call).collect()).await
 }
 
-/// An action that begins when its answer is first awaited.
+/// An action that has not begun.
 struct Call<'a> {
     is_independent: bool,
     starts_slowly: bool,
-    answer: BoxFuture<'a, Result<(), Stop>>,
+    begin: Box<dyn FnOnce() -> BoxFuture<'a, Result<(), Stop>> + Send + 'a>,
 }
 
 async fn perform_in_order(calls: Vec<Call<'_>>) -> Result<(), Stop> {
     let mut calls = calls.into_iter().peekable();
     while let Some(call) = calls.next() {
         if !call.is_independent {
-            call.answer.await?;
+            (call.begin)().await?;
             continue;
         }
         let is_slow = call.starts_slowly;
-        let mut together = vec![call.answer];
+        let mut together = vec![call.begin];
         while let Some(call) = calls.next_if(|call| call.is_independent && call.starts_slowly == is_slow) {
-            together.push(call.answer);
+            together.push(call.begin);
         }
         let mut batch = if is_slow { 1 } else { together.len() };
         let mut together = together.into_iter().peekable();
         while together.peek().is_some() {
             let answers: Vec<_> = together.by_ref().take(batch).collect();
+            let answers = answers.into_iter().map(|begin| begin());
             let results: Vec<_> = futures::stream::iter(answers).buffered(CALLS_AT_ONCE).collect().await;
             results.into_iter().collect::<Result<(), Stop>>()?;
             batch = batch.saturating_mul(2);

@@ -123,11 +123,9 @@ impl<C: Contract> Write<'_, C> {
         collection: Collection,
         object: serde_json::Result<Vec<u8>>,
     ) -> Result<Created, Stop> {
+        let object = object.map_err(|error| Stop::refused(error.to_string()))?;
         let charge = self.open(&collection, WriteKind::Create);
-        let result = match object {
-            Ok(object) => collection.create(object).await,
-            Err(error) => Err(kube::Error::SerdeError(error)),
-        };
+        let result = collection.create(object).await;
         let outcome = WriteOutcome::of(&result);
         if outcome == WriteOutcome::AlreadyExists {
             return self.read_existing(&collection, charge).await;

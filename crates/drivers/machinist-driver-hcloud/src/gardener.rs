@@ -77,8 +77,9 @@ impl GardenerClass {
     }
 }
 
-/// The fields of such a class.
-const KNOWN: [&str; 8] = [
+/// The fields of such a class, and two that the chart of that provider always writes, although the
+/// provider does not read them.
+const KNOWN: [&str; 10] = [
     "cluster",
     "zone",
     "serverType",
@@ -87,6 +88,8 @@ const KNOWN: [&str; 8] = [
     "networkName",
     "placementGroupID",
     "floatingPoolName",
+    "extraConfig",
+    "tags",
 ];
 
 /// The fields that have no effect, with their paths: the unknown ones of such a class. In other
@@ -96,8 +99,7 @@ pub(crate) fn fields_without_effect(spec: &Value) -> Vec<String> {
         return Vec::new();
     };
     let is_known = |name: &str| KNOWN.iter().any(|known| known.eq_ignore_ascii_case(name));
-    let is_set = |value: &Value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty());
-    let set = fields.iter().filter(|(_, value)| is_set(value)).map(|(name, _)| name);
+    let set = fields.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name);
     set.filter(|name| !is_known(name)).map(|name| format!("providerSpec.{name}")).collect()
 }
 
@@ -184,7 +186,7 @@ mod tests {
 
     #[test]
     fn unknown_fields_have_no_effect() {
-        assert_eq!(fields_without_effect(&chart()), ["providerSpec.tags"]);
+        assert!(fields_without_effect(&chart()).is_empty());
         let misspelt = json!({"cluster": "a", "networkname": "n", "networkNmae": "n", "region": null});
         assert_eq!(fields_without_effect(&misspelt), ["providerSpec.networkNmae"]);
         assert!(fields_without_effect(&json!({"serverType": "cx22", "other": 1})).is_empty());

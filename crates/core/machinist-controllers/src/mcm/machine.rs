@@ -45,7 +45,7 @@ mod user_data;
 mod volumes;
 
 pub(super) use node::look_for;
-pub(super) use observe::{ClassInputs, has_better_node, identity, node_of, other_nodes};
+pub(super) use observe::{ClassInputs, class_error, has_better_node, identity, node_of, other_nodes};
 pub(super) use status::{deadline_patch, expiry_patch, status_patch};
 pub(super) use token::{secret_key, token};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
+use super::machine::class_error;
 use super::options::Tools;
 use super::reference::reference;
 use super::seen::{BY_CLASS, BY_SECRET, SecretEntry, Seen, unknown};
@@ -16,7 +17,7 @@ use machinist_kube::recorder::EventType;
 use machinist_kube::{Cluster, GuardedPatch, ObjectKey, Store};
 use machinist_plan::mcm::facts::ClassFacts;
 use machinist_plan::mcm::machine_class::{
-    Action, Checked, ClassSnapshot, SecretSnapshot, Users, is_unblocked,
+    Action, Checked, ClassSnapshot, SecretSnapshot, Users, keeps_class,
 };
 use machinist_plan::mcm::{McmReason, Plan, Why};
 use machinist_runtime::{Fed, Kind, Observed, Stop, WhyRecord, refresh};
@@ -45,7 +46,7 @@ impl Kind<Mcm> for Classes {
     fn why<'w>(world: &'w World, id: &ObjectKey, record: &'w WhyRecord<McmReason>, _: Timestamp) -> &'w Why {
         let orphans = world.passes.whys.get(&Key::Orphans(id.clone())).map(|record| &record.why);
         let orphans = orphans.filter(|orphans| orphans.reason != Reason::Settled);
-        orphans.filter(|_| is_unblocked(&record.why.reason)).unwrap_or(&record.why)
+        orphans.filter(|_| !keeps_class(&record.why.reason)).unwrap_or(&record.why)
     }
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<ClassSnapshot> {
@@ -151,12 +152,11 @@ impl Kind<Mcm> for Secrets {
     }
 }
 
-/// Lets the provider check a class.
+/// Lets the provider of a class check it.
 fn checked(runtime: &Runtime, class: &ClassFacts) -> Checked {
-    let provider = runtime.tools.machine().providers.of_class(class.provider.as_deref());
-    let without_effect = provider.fields_without_effect(&class.provider_spec);
-    let error = provider.validate(&class.provider_spec).err().map(|error| error.message);
-    Checked { error, without_effect }
+    let serving = runtime.tools.machine().providers.serving(class.provider.as_deref().unwrap_or_default());
+    let without_effect = serving.map(|provider| provider.fields_without_effect(&class.provider_spec));
+    Checked { error: class_error(runtime, class), without_effect: without_effect.unwrap_or_default() }
 }
 
 /// Reads the content of a Secret, and wakes the Machines that waited for it.

@@ -12,8 +12,8 @@ use crate::store::{Delta, Entry, ObjectKey, Relist, Unreadable};
 
 /// Receives what a watch reads about the objects of one kind.
 pub(super) trait WatchedObjects: Send {
-    /// Begins a list. The objects of an unfinished one are dropped.
-    fn begin_list(&mut self);
+    /// Drops the objects of an unfinished list.
+    fn drop_list(&mut self);
 
     /// Parses an object, and keeps it until the list is whole.
     fn list(&mut self, raw: &RawValue) -> Result<(), Box<Unparsed>>;
@@ -59,7 +59,7 @@ where
     P: Fn(K) -> F + Send,
     S: FnMut(Delta<F>) + Send,
 {
-    fn begin_list(&mut self) {
+    fn drop_list(&mut self) {
         self.listed = Vec::new();
     }
 

@@ -452,6 +452,9 @@ async fn an_expired_continue_token_restarts_the_list() {
     sleep(SOON).await;
     assert_eq!(watched.changes().len(), 1_200);
     assert_eq!(server.count(Seen::is_list), 2 + 3);
+    let listed = WatchNote::Listed { objects: 1_200 };
+    let notes = watched.notes.lock().expect("unpoisoned").clone();
+    assert!(notes.contains(&listed), "the first page is in the list once: {notes:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -82,9 +82,11 @@ pub fn plan(s: &ClassSnapshot) -> Plan<Action> {
     plan
 }
 
-/// Whether nothing blocks the class. Its fields may still be worth a remark.
-pub fn is_unblocked(reason: &Reason) -> bool {
-    matches!(reason, Reason::Settled | Reason::Contract(McmReason::FieldsWithoutEffect { .. }))
+/// Whether the reason is about the finalizer or the deletion of the class. Other reasons are remarks
+/// about its fields.
+pub fn keeps_class(reason: &Reason) -> bool {
+    use McmReason::{InUse, UserUnreadable};
+    matches!(reason, Reason::Writing(_) | Reason::Contract(InUse { .. } | UserUnreadable { .. }))
 }
 
 /// What a user should know about the fields of the class. Machines show an error themselves; here it
@@ -259,18 +261,16 @@ mod tests {
             });
             let class = Arc::new(ClassFacts::parse(&serde_json::from_value(class).expect("a class")));
             let plan = plan(&ClassSnapshot { class, users: Users::default(), checked });
-            (plan.why.reason.to_string(), is_unblocked(&plan.why.reason))
+            (plan.why.reason.to_string(), keeps_class(&plan.why.reason))
         };
         let without_effect = vec!["providerSpec.tags".to_owned()];
         let remarks = Checked { error: None, without_effect: without_effect.clone() };
         let text = "the class has fields without effect: providerSpec.tags";
-        assert_eq!(shown(json!({}), remarks), (text.to_owned(), true));
+        assert_eq!(shown(json!({}), remarks), (text.to_owned(), false));
         let error = Some("providerSpec.zone: expected a zone".to_owned());
-        let (text, is_unblocked) = shown(json!({}), Checked { error, without_effect });
-        assert_eq!(text, "MachineClass c is invalid: providerSpec.zone: expected a zone");
-        assert!(!is_unblocked);
-        let (_, is_unblocked) = shown(json!({}), Checked::default());
-        assert!(is_unblocked);
+        let text = "MachineClass c is invalid: providerSpec.zone: expected a zone";
+        assert_eq!(shown(json!({}), Checked { error, without_effect }), (text.to_owned(), false));
+        assert_eq!(shown(json!({}), Checked::default()).0, Reason::<McmReason>::Settled.to_string());
     }
 
     #[test]

@@ -129,7 +129,7 @@ pub(super) fn is_unanswered(error: &anyhow::Error) -> bool {
 async fn machine_provider(clients: &Clients, key: &Key) -> anyhow::Result<ForExplanations> {
     let named = match key {
         Key::Machine(id) => provider_name(clients, id).await,
-        Key::Class(id) => provider_of_class(clients, id).await,
+        Key::Class(id) => provider_of_class(clients, id).await?,
         _ => None,
     };
     let cloud = match &named {
@@ -144,10 +144,13 @@ async fn machine_provider(clients: &Clients, key: &Key) -> anyhow::Result<ForExp
     Ok(cloud.for_explanations().await)
 }
 
-/// Returns the provider that a class names.
-async fn provider_of_class(clients: &Clients, id: &ObjectKey) -> Option<String> {
+/// Returns the provider that a class names; `None` if there is no such class.
+async fn provider_of_class(clients: &Clients, id: &ObjectKey) -> anyhow::Result<Option<String>> {
     let classes: Api<MachineClass> = Api::namespaced(clients.control.clone(), &id.namespace);
-    classes.get_opt(&id.name).await.ok()??.provider.filter(|name| !name.is_empty())
+    let Some(class) = classes.get_opt(&id.name).await? else { return Ok(None) };
+    let named = class.provider.filter(|name| !name.is_empty());
+    // A controller with one provider serves the class. Another provider would find wrong errors.
+    named.map(Some).context("the class names no provider, so only its controller can explain it")
 }
 
 /// Returns the name of a Machine's provider. If its class is missing or unreadable, the recorded id

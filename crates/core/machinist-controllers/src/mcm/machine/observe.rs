@@ -327,7 +327,7 @@ fn on_node<F>(store: &Store<F>, name: &str) -> Vec<Arc<F>> {
 }
 
 /// Returns the provider's error about a class.
-fn class_error(runtime: &Runtime, class: &ClassFacts) -> Option<String> {
+pub(crate) fn class_error(runtime: &Runtime, class: &ClassFacts) -> Option<String> {
     let providers = &runtime.tools.machine().providers;
     let named = class.provider.as_deref().unwrap_or_default();
     let Some(provider) = providers.serving(named) else {

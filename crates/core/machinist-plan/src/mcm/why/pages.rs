@@ -47,7 +47,7 @@ rows! {
         M::ClassInvalid { class: class(), message: "nodeTemplate.zone: expected a zone, got nothing".into() },
     ];
     CREATION: R::Contract(M::FieldsWithoutEffect { .. }) => [
-        M::FieldsWithoutEffect { fields: vec!["providerSpec.extraConfig".into(), "providerSpec.tags".into()] },
+        M::FieldsWithoutEffect { fields: vec!["providerSpec.monitoring".into(), "providerSpec.networkNmae".into()] },
     ];
     CREATION: R::Contract(M::SecretMissing { .. }) => [M::SecretMissing { secret: secret(), class: class() }];
     CREATION: R::Contract(M::SecretElsewhere { .. }) => [
