@@ -270,7 +270,7 @@ mod tests {
         let error = Some("providerSpec.zone: expected a zone".to_owned());
         let text = "MachineClass c is invalid: providerSpec.zone: expected a zone";
         assert_eq!(shown(json!({}), Checked { error, without_effect }), (text.to_owned(), false));
-        assert_eq!(shown(json!({}), Checked::default()).0, Reason::<McmReason>::Settled.to_string());
+        assert_eq!(shown(json!({}), Checked::default()).0, Reason::Settled.to_string());
     }
 
     #[test]
