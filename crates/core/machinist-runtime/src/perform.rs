@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::stream::FuturesOrdered;
 use futures::{FutureExt as _, StreamExt as _};
 use machinist_kube::{Leadership, Moment};
 
@@ -43,8 +44,13 @@ pub(crate) async fn perform<C: Contract, K: Kind<C>>(
 struct Call<'a> {
     is_independent: bool,
     starts_slowly: bool,
-    begin: Box<dyn FnOnce() -> BoxFuture<'a, Result<(), Stop>> + Send + 'a>,
+    begin: Begin<'a>,
 }
+
+/// Begins a call.
+type Begin<'a> = Box<dyn FnOnce() -> Answer<'a> + Send + 'a>;
+
+type Answer<'a> = BoxFuture<'a, Result<(), Stop>>;
 
 async fn perform_in_order(calls: Vec<Call<'_>>) -> Result<(), Stop> {
     let mut calls = calls.into_iter().peekable();
@@ -61,14 +67,29 @@ async fn perform_in_order(calls: Vec<Call<'_>>) -> Result<(), Stop> {
         let mut batch = if is_slow { 1 } else { together.len() };
         let mut together = together.into_iter().peekable();
         while together.peek().is_some() {
-            let answers: Vec<_> = together.by_ref().take(batch).collect();
-            let answers = answers.into_iter().map(|begin| begin());
-            let results: Vec<_> = futures::stream::iter(answers).buffered(CALLS_AT_ONCE).collect().await;
-            results.into_iter().collect::<Result<(), Stop>>()?;
+            perform_together(together.by_ref().take(batch).collect()).await?;
             batch = batch.saturating_mul(2);
         }
     }
     Ok(())
+}
+
+/// Performs calls concurrently. Returns the error of the first that failed, when all have ended.
+async fn perform_together(calls: Vec<Begin<'_>>) -> Result<(), Stop> {
+    let mut waiting = calls.into_iter();
+    let mut running = FuturesOrdered::new();
+    let mut results = Vec::new();
+    loop {
+        while running.len() < CALLS_AT_ONCE
+            && let Some(begin) = waiting.next()
+        {
+            running.push_back(begin());
+        }
+        match running.next().await {
+            Some(result) => results.push(result),
+            None => return results.into_iter().collect(),
+        }
+    }
 }
 
 /// Checks before each action that this process may still act. A process that was suspended in the
