@@ -1,5 +1,5 @@
 //! Both processes continue what the real Go providers left in a cluster and in a cloud: the
-//! situations of `fixtures/go-aws` and `fixtures/go-hcloud`.
+//! situations of `fixtures/go-aws`, `fixtures/go-hcloud` and `fixtures/go-openstack`.
 //!
 //! A cloud in memory gets the objects that the fixture shows, and the API server gets those of
 //! Kubernetes. The processes start, and kubelets join. Later a user deletes all Machines. In each
@@ -14,6 +14,7 @@
 
 mod aws;
 mod hcloud;
+mod openstack;
 
 use std::collections::BTreeMap;
 
