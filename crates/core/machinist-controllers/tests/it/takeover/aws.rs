@@ -15,7 +15,7 @@ use super::*;
 #[expect(dead_code, unused_imports, reason = "the tests of the driver use the rest")]
 mod fake;
 
-use fake::{Fake, Interface, Machine as Ec2Instance, Parameters, Request, Settings, server};
+use fake::{Fake, FaultKind, Interface, Machine as Ec2Instance, Parameters, Request, Settings, server};
 
 const ACCOUNT: &str = "123456789012";
 const REGION: &str = "eu-west-1";
@@ -217,6 +217,26 @@ async fn creations_that_go_began_are_continued() {
 #[tokio::test(start_paused = true)]
 async fn deletions_that_go_began_are_completed() {
     assert_taken_over(&DELETING, End::Run).await;
+}
+
+/// Go gives up until its process restarts.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_aws_refuses_is_tried_again() {
+    let left = Left::read("aws", "vm-deletion-failing");
+    let fake = account(&left);
+    // More refusals than attempts.
+    for _ in 0..1000 {
+        let kind = FaultKind::Refuse { status: 403, code: "UnauthorizedOperation", retry_after: None };
+        fake.arrange("TerminateInstances", kind);
+    }
+    let after = After::of(left, fake.clone()).await;
+    let _processes = after.start();
+    after.work(End::Run).await;
+    let machines = after.machines().await;
+    assert!(machines.iter().all(|machine| said(machine).contains("UnauthorizedOperation")), "{machines:#?}");
+    assert_eq!((machines.len(), after.is_alive("i-195d1af472b13ecbc")), (1, true));
+    fake.lock().faults.clear();
+    assert_eq!(after.wrong_after_deletion().await, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
