@@ -37,7 +37,7 @@ mod silent;
 mod slow_webhook;
 mod split;
 mod stale_nodes;
-mod takeover_hcloud;
+mod takeover;
 mod timeouts;
 mod tokens;
 mod unmanaged;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::{IMAGE, Interface, Machine, Parameters, Request, State, WORKLOAD_TOKEN, xml};
+use super::{IMAGE, Interface, Machine, Parameters, Request, SUBNETS, State, WORKLOAD_TOKEN, xml};
 
 /// A refusal: the status and the code.
 type Refused = (u16, &'static str);
@@ -15,7 +15,7 @@ const SESSION: SignedDuration = SignedDuration::from_hours(1);
 
 impl State {
     /// Carries out a request, and returns the XML of the answer.
-    pub(super) fn act(&mut self, request: &Request) -> Result<String, Refused> {
+    pub(crate) fn act(&mut self, request: &Request) -> Result<String, Refused> {
         if request.action == "AssumeRoleWithWebIdentity" {
             return self.assume_role(&request.parameters);
         }
@@ -99,7 +99,7 @@ impl State {
             }
             return Ok(xml::reservation(machine, now, &self.settings));
         }
-        if !parameters["NetworkInterface.1.SubnetId"].starts_with("subnet-") {
+        if !SUBNETS.contains(&parameters["NetworkInterface.1.SubnetId"].as_str()) {
             return Err((400, "InvalidSubnetID.NotFound"));
         }
         let alive = self.instances.iter().filter(|machine| machine.state(now) != "terminated").count();
@@ -142,7 +142,7 @@ impl State {
         interfaces: Vec<Interface>,
     ) -> usize {
         let number = self.instances.len();
-        let of_address = format!("ip-10-250-{}-{}.{region}.compute.internal", number / 250, 4 + number % 250);
+        let of_address = self.free_name(region);
         let of_tag = tags.get("Name").filter(|_| self.settings.names_by_tag);
         self.instances.push(Machine {
             id: format!("i-{number:017x}"),
@@ -159,6 +159,20 @@ impl State {
             interfaces,
         });
         number
+    }
+
+    /// The name of the lowest free address. EC2 gives the address of a terminated instance to
+    /// another one.
+    fn free_name(&self, region: &str) -> String {
+        let now = Instant::now();
+        let name = |number: usize| {
+            format!("ip-10-250-{}-{}.{region}.compute.internal", number / 250, 4 + number % 250)
+        };
+        let is_free = |name: &String| {
+            let has_it = |machine: &Machine| machine.private_dns_name == *name;
+            self.instances.iter().all(|machine| !has_it(machine) || machine.state(now) == "terminated")
+        };
+        (0..).map(name).find(is_free).expect("there are more addresses than instances")
     }
 
     fn terminate(&mut self, account: &str, region: &str, parameters: &Parameters) -> Result<String, Refused> {

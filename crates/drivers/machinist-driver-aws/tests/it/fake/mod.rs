@@ -2,7 +2,8 @@
 //!
 //! It follows the documentation of EC2 where moto, the counterpart of `real`, does not: a repeated
 //! client token creates nothing, with other parameters it is refused, and after a termination it is
-//! refused, too. Deliberately absent: signatures, which are tested with those of botocore.
+//! refused, too. The tests of take-overs in machinist-controllers also use it. Deliberately absent:
+//! signatures, which are tested with those of botocore.
 
 mod actions;
 pub(crate) mod server;
@@ -22,6 +23,9 @@ pub(crate) type Parameters = BTreeMap<String, String>;
 /// The image that exists.
 pub(crate) const IMAGE: &str = "ami-760aaa0f";
 
+/// The subnets that exist: that of the tests, and that of the recorded classes.
+const SUBNETS: [&str; 2] = ["subnet-1", "subnet-5fcd567594cbc9a6f"];
+
 /// The token of a workload that STS accepts.
 pub(crate) const WORKLOAD_TOKEN: &str = "token-of-the-workload";
 
@@ -31,6 +35,8 @@ pub(crate) struct Fake(Arc<Mutex<State>>);
 
 pub(crate) struct State {
     began: Instant,
+    /// The time at which the cloud began.
+    pub(crate) epoch: Timestamp,
     pub(crate) instances: Vec<Machine>,
     tokens: BTreeMap<(String, String, String), (Parameters, usize)>,
     /// The account of each access key.
@@ -150,6 +156,7 @@ impl Fake {
     pub(crate) fn new(settings: Settings) -> Self {
         Self(Arc::new(Mutex::new(State {
             began: Instant::now(),
+            epoch: "2026-01-01T00:00:00Z".parse().expect("a time"),
             instances: Vec::new(),
             tokens: BTreeMap::new(),
             access_keys: BTreeMap::new(),
@@ -229,7 +236,6 @@ impl Fake {
 
 impl State {
     pub(crate) fn now(&self) -> Timestamp {
-        let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
-        epoch.checked_add(Instant::now().duration_since(self.began)).expect("a time")
+        self.epoch.checked_add(Instant::now().duration_since(self.began)).expect("a time")
     }
 }

@@ -19,7 +19,8 @@ impl State {
     /// Does what a request says.
     pub(crate) fn act(&mut self, request: &Request) -> Answer {
         self.settle();
-        if request.action() == "POST /identity/v3/auth/tokens" {
+        // The URL of Keystone may have any path before its version.
+        if request.action().ends_with("/v3/auth/tokens") {
             return self.log_in(&request.body);
         }
         let now = self.now();
@@ -237,7 +238,9 @@ impl State {
             one.server.clone_from(&id);
         }
         let networks = body["networks"].as_array().cloned().unwrap_or_default();
-        for network in networks.iter().filter_map(|network| network["uuid"].as_str()) {
+        // An entry with a port needs no other one, also if it names the network, too.
+        let without_port = networks.iter().filter(|network| network["port"].is_null());
+        for network in without_port.filter_map(|network| network["uuid"].as_str()) {
             let port = self.new_port(project, &request.region, "", network);
             let last = self.ports.iter_mut().find(|one| one.id == port).expect("it exists");
             (last.device, last.is_of_nova) = (id.clone(), true);

@@ -1,5 +1,6 @@
 //! A small Keystone, Nova, Neutron and Cinder in memory: tokens, servers, ports, volumes, delayed
-//! reads and faults. Statuses and bodies are those of the real services.
+//! reads and faults. Statuses and bodies are those of the real services. The tests of take-overs in
+//! machinist-controllers also use it.
 //!
 //! Deliberately absent: schedulers, images as data, and everything that the driver does not call.
 
@@ -20,6 +21,8 @@ pub(crate) struct Fake(Arc<Mutex<State>>);
 
 pub(crate) struct State {
     began: Instant,
+    /// The time at which the cloud began.
+    pub(crate) epoch: Timestamp,
     next_id: u32,
     pub(crate) servers: Vec<Server>,
     pub(crate) ports: Vec<Port>,
@@ -193,6 +196,7 @@ impl Fake {
     pub(crate) fn new(settings: Settings) -> Self {
         Self(Arc::new(Mutex::new(State {
             began: Instant::now(),
+            epoch: "2026-01-01T00:00:00Z".parse().expect("a time"),
             next_id: 0,
             servers: Vec::new(),
             ports: Vec::new(),
@@ -268,8 +272,7 @@ impl Fake {
 
 impl State {
     pub(crate) fn now(&self) -> Timestamp {
-        let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
-        epoch.checked_add(Instant::now().duration_since(self.began)).expect("a time")
+        self.epoch.checked_add(Instant::now().duration_since(self.began)).expect("a time")
     }
 
     /// A new id in the form of the cloud.
