@@ -270,7 +270,7 @@ const LANES: &[Lane] = &[
     alone(
         "aws",
         When::EachChange,
-        "the driver for AWS with moto, a server of the API of EC2",
+        "the driver for AWS with moto, a server of the API of EC2, behind a proxy with faults",
         Form::Alone(aws::check),
     ),
     alone(
