@@ -7,6 +7,7 @@
 
 mod aws;
 pub(crate) mod capi;
+mod deployment;
 mod enclosure;
 pub(crate) mod engine;
 mod gardener;

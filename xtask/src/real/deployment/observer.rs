@@ -34,7 +34,7 @@ const CLOUD_STARTS_WITHIN: Duration = Duration::from_secs(30);
 
 /// A cloud that the lanes use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(in crate::real) enum Kind {
     Hcloud,
     Aws,
     OpenStack,
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The name of the provider, for our flag and for Go's machine controller.
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::real) fn name(self) -> &'static str {
         match self {
             Self::Hcloud => "hcloud",
             Self::Aws => "aws",
@@ -52,7 +52,7 @@ impl Kind {
 }
 
 /// The programs of a cloud, and the Python of its client.
-pub(super) struct Tools {
+pub(in crate::real) struct Tools {
     kind: Kind,
     python: PathBuf,
     openstack: Option<OpenStackPrograms>,
@@ -63,7 +63,7 @@ impl Tools {
     ///
     /// # Errors
     /// If this computer cannot have it. The lane is then skipped.
-    pub(super) fn provide(kind: Kind, folder: &Path) -> Result<Self> {
+    pub(in crate::real) fn provide(kind: Kind, folder: &Path) -> Result<Self> {
         let (python, openstack) = match kind {
             Kind::Hcloud => {
                 output_of(Command::new("python3").arg("--version")).context("no Python")?;
@@ -82,23 +82,23 @@ impl Tools {
 
 /// What the objects of a deployment need. The cloud has everything that they name.
 #[derive(Debug, Deserialize)]
-pub(super) struct Prepared {
+pub(in crate::real) struct Prepared {
     /// The field `provider` of the classes.
-    pub(super) provider: String,
+    pub(in crate::real) provider: String,
     /// The `providerSpec` before and after the rollout.
-    pub(super) classes: [Value; 2],
+    pub(in crate::real) classes: [Value; 2],
     /// The types of instances of the two classes.
-    pub(super) types: [String; 2],
-    pub(super) secret: BTreeMap<String, String>,
+    pub(in crate::real) types: [String; 2],
+    pub(in crate::real) secret: BTreeMap<String, String>,
     /// The marks that instances and their parts must have, by their kind.
-    pub(super) marks: BTreeMap<String, Marks>,
+    pub(in crate::real) marks: BTreeMap<String, Marks>,
 }
 
 /// A running cloud. A drop ends it.
-pub(super) struct Cloud {
-    pub(super) kind: Kind,
+pub(in crate::real) struct Cloud {
+    pub(in crate::real) kind: Kind,
     /// Variables of both machine controllers.
-    pub(super) environment: Vec<(&'static str, String)>,
+    pub(in crate::real) environment: Vec<(&'static str, String)>,
     client: Client,
     _counterpart: Counterpart,
 }
@@ -112,7 +112,7 @@ enum Counterpart {
 
 impl Cloud {
     /// Starts a cloud. Its logs are in the folder.
-    pub(super) fn start(tools: &Tools, machinist: &Path, folder: &Path) -> Result<Self> {
+    pub(in crate::real) fn start(tools: &Tools, machinist: &Path, folder: &Path) -> Result<Self> {
         let kind = tools.kind;
         let (counterpart, environment, described) = match kind {
             Kind::Hcloud => {
@@ -138,11 +138,11 @@ impl Cloud {
         Ok(Self { kind, environment, client, _counterpart: counterpart })
     }
 
-    pub(super) fn prepare(&mut self) -> Result<Prepared> {
+    pub(in crate::real) fn prepare(&mut self) -> Result<Prepared> {
         self.client.ask("prepare")
     }
 
-    pub(super) fn list(&mut self) -> Result<Inventory> {
+    pub(in crate::real) fn list(&mut self) -> Result<Inventory> {
         self.client.ask("list")
     }
 }
