@@ -275,6 +275,12 @@ const LANES: &[Lane] = &[
         Form::Alone(aws::check),
     ),
     alone(
+        "kill-aws",
+        When::All,
+        "the machine controller is killed 40 times while it creates instances of AWS",
+        Form::Alone(aws::kill::check),
+    ),
+    alone(
         "openstack",
         When::All,
         "the driver for OpenStack with a real control plane",

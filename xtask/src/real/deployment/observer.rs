@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::compare::{Inventory, Marks};
 use crate::control_plane::processes::{Afterwards, Processes};
 use crate::ports;
-use crate::real::aws::{MOTO, Moto};
+use crate::real::aws::{MOTO, Moto, Proxy};
 use crate::real::openstack::{Programs as OpenStackPrograms, Services};
 use crate::real::python;
 use crate::workspace::output_of;
@@ -25,6 +25,9 @@ const SCRIPT: &str = include_str!("observer.py");
 
 /// The token of the stand-in for Hetzner Cloud, as the client knows it.
 const HCLOUD_TOKEN: &str = "takeover";
+
+/// The keys of AWS in the Secret that the client describes.
+const AWS_KEYS: (&str, &str) = ("AKIAIOSFODNN7EXAMPLE", "not-checked");
 
 /// Seconds after which a token of OpenStack expires: longer than the lane takes, because Go's side
 /// logs in for each call, and the lane `openstack` tests how our driver renews it.
@@ -37,6 +40,8 @@ const CLOUD_STARTS_WITHIN: Duration = Duration::from_secs(30);
 pub(in crate::real) enum Kind {
     Hcloud,
     Aws,
+    /// The same behind a proxy, which adds client tokens, delays and faults.
+    AwsBehindProxy,
     OpenStack,
 }
 
@@ -45,7 +50,7 @@ impl Kind {
     pub(in crate::real) fn name(self) -> &'static str {
         match self {
             Self::Hcloud => "hcloud",
-            Self::Aws => "aws",
+            Self::Aws | Self::AwsBehindProxy => "aws",
             Self::OpenStack => "openstack",
         }
     }
@@ -70,7 +75,7 @@ impl Tools {
                 (PathBuf::from("python3"), None)
             }
             // It includes boto3.
-            Kind::Aws => (python::install(folder, &[MOTO])?.join("python"), None),
+            Kind::Aws | Kind::AwsBehindProxy => (python::install(folder, &[MOTO])?.join("python"), None),
             Kind::OpenStack => {
                 let programs = OpenStackPrograms::provide()?;
                 (PathBuf::from(programs.python().get_program()), Some(programs))
@@ -100,13 +105,14 @@ pub(in crate::real) struct Cloud {
     /// Variables of both machine controllers.
     pub(in crate::real) environment: Vec<(&'static str, String)>,
     client: Client,
-    _counterpart: Counterpart,
+    counterpart: Counterpart,
 }
 
 /// The server of the API. It runs as long as the value exists.
 enum Counterpart {
     Standin { _processes: Processes },
     Moto { _moto: Moto },
+    Proxied { proxy: Proxy, _moto: Moto },
     OpenStack { _services: Services },
 }
 
@@ -126,6 +132,14 @@ impl Cloud {
                 let environment = vec![("AWS_ENDPOINT_URL", url.clone())];
                 (Counterpart::Moto { _moto: moto }, environment, url)
             }
+            Kind::AwsBehindProxy => {
+                let moto = Moto::start(&tools.python.with_file_name("moto_server"))?;
+                let proxy = Proxy::start(&moto, AWS_KEYS)?;
+                let environment = vec![("AWS_ENDPOINT_URL", proxy.endpoint.clone())];
+                // The client lists moto itself, which shows every instance.
+                let url = moto.endpoint.clone();
+                (Counterpart::Proxied { proxy, _moto: moto }, environment, url)
+            }
             Kind::OpenStack => {
                 let programs = tools.openstack.as_ref().context("the programs were provided")?;
                 let services = Services::start(programs, TOKEN_SECONDS)?;
@@ -135,7 +149,15 @@ impl Cloud {
             }
         };
         let client = Client::start(&tools.python, folder, &[kind.name(), &described])?;
-        Ok(Self { kind, environment, client, _counterpart: counterpart })
+        Ok(Self { kind, environment, client, counterpart })
+    }
+
+    /// The proxy of [`Kind::AwsBehindProxy`].
+    pub(in crate::real) fn proxy(&self) -> Option<&Proxy> {
+        match &self.counterpart {
+            Counterpart::Proxied { proxy, .. } => Some(proxy),
+            Counterpart::Standin { .. } | Counterpart::Moto { .. } | Counterpart::OpenStack { .. } => None,
+        }
     }
 
     pub(in crate::real) fn prepare(&mut self) -> Result<Prepared> {
