@@ -197,6 +197,7 @@ impl<B: Backend> Proxy<B> {
             }
             Some(Fault::CloseThenEffect { seconds }) => {
                 let mut state = self.lock();
+                // With too many, the request is lost before its effect, as requests may be.
                 if state.late.len() < MAX_LATE {
                     let due = state.delays.now() + Duration::from_secs(seconds);
                     state.late.push((due, call));
