@@ -123,11 +123,12 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Number of requests of all clients so far.
-    fn requests(&self) -> Result<u64> {
+    /// Number of requests so far: those that create instances, and all.
+    fn requests(&self) -> Result<(u64, u64)> {
         let described = self.control("GET", "", &Value::Null)?;
         let requests = described["requests"].as_object().context("the proxy counts requests by action")?;
-        Ok(requests.values().filter_map(Value::as_u64).sum())
+        let creations = requests.get("RunInstances").and_then(Value::as_u64).unwrap_or_default();
+        Ok((creations, requests.values().filter_map(Value::as_u64).sum()))
     }
 
     /// Uses a function of the proxy's operator.

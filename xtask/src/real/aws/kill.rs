@@ -1,8 +1,9 @@
 //! The lane that kills the machine controller while it creates instances of AWS.
 //!
-//! A kill comes after a random number of requests of the controller, so it meets every step of a
-//! creation: before a request, before its answer, and before the id is recorded. Reads of the cloud
-//! lag, and some answers are lost. The verdict comes from moto's own list.
+//! A kill comes when the controller has sent a creation and a random number of further requests. So
+//! it meets every step of a creation: before the answer, before the id is recorded, and before the
+//! instance is initialized. Reads of the cloud lag, and some answers are lost. The verdict comes
+//! from moto's own list.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +18,7 @@ use crate::control_plane::{Cluster, ControlPlane, pause};
 use crate::envtest::Assets;
 use crate::ports;
 use crate::real::deployment::observer::{Cloud, Kind, Tools};
-use crate::real::deployment::{Deployment, LOOK_EVERY, Running, keep_logs, options};
+use crate::real::deployment::{Deployment, Running, keep_logs, options};
 use crate::real::hcloud_clients::Ending;
 use crate::workspace;
 
@@ -27,11 +28,11 @@ const MACHINES: usize = 20;
 const ROUNDS: usize = 2;
 const KILLS_PER_ROUND: usize = 20;
 
-/// A kill comes after at most this number of requests of the controller. Each Machine needs about
-/// six, so all kills come while instances are created.
-const MOST_REQUESTS: u64 = 8;
-/// Without that many requests, the kill comes after this time.
-const WITHOUT_REQUESTS: Duration = Duration::from_secs(15);
+/// A kill comes at most this number of requests after a creation. The next process first searches
+/// all instances, so a kill after any request could prevent creations for ever.
+const MOST_REQUESTS: u64 = 3;
+/// Without these requests, the kill comes after this time: all instances were created.
+const WITHOUT_REQUESTS: Duration = Duration::from_secs(10);
 const ASK_EVERY: Duration = Duration::from_millis(3);
 
 /// How long reads do not show a new instance.
@@ -84,9 +85,10 @@ fn play(machinist: &Path, cluster: &Cluster, cloud: Cloud, folder: &Path) -> Res
         proxy(&workers)?.control("POST", "/faults", &lost)?;
         workers.patch(&json!({"spec": {"replicas": MACHINES}}))?;
         for kill in 1..=KILLS_PER_ROUND {
-            let after = 1 + random.next() % MOST_REQUESTS;
-            let sent = await_requests(&mut workers, &mut ours, after)?;
+            let further = random.next() % (MOST_REQUESTS + 1);
+            let sent = await_requests(proxy(&workers)?, further)?;
             ours.kill();
+            // Nodes of the instances that have booted appear now.
             let (_, inventory) = workers.look(&mut ours)?;
             let instances = inventory.instances.len();
             println!("round {round}, kill {kill}: after {sent} requests, with {instances} instances");
@@ -98,8 +100,9 @@ fn play(machinist: &Path, cluster: &Cluster, cloud: Cloud, folder: &Path) -> Res
         workers.settle(&mut ours, 0, 0)?;
         workers.compare_settled("After the deletion", 0, 0)?;
     }
-    let requests = proxy(&workers)?.requests()?;
-    println!("{} kills, {requests} requests to the cloud", ROUNDS * KILLS_PER_ROUND);
+    let (creations, requests) = proxy(&workers)?.requests()?;
+    let kills = ROUNDS * KILLS_PER_ROUND;
+    println!("{kills} kills, {creations} creations and {requests} requests to the cloud");
     workers.ensure_nothing_was_doubled()
 }
 
@@ -107,19 +110,18 @@ fn proxy<'a>(workers: &'a Deployment<'_>) -> Result<&'a Proxy> {
     workers.cloud.proxy().context("the cloud has a proxy")
 }
 
-/// Waits until the controller has sent that many requests. Returns how many it sent.
-fn await_requests(workers: &mut Deployment<'_>, ours: &mut Ours<'_>, after: u64) -> Result<u64> {
-    let before = proxy(workers)?.requests()?;
-    let (began, mut looked) = (Instant::now(), Instant::now());
+/// Waits until the controller has sent a creation and that many further requests. Returns how many
+/// requests it sent.
+fn await_requests(proxy: &Proxy, further: u64) -> Result<u64> {
+    let (began, (creations, all)) = (Instant::now(), proxy.requests()?);
+    let mut enough = None;
     loop {
-        let sent = proxy(workers)?.requests()? - before;
-        if after <= sent || WITHOUT_REQUESTS < began.elapsed() {
-            return Ok(sent);
+        let (now_creations, now_all) = proxy.requests()?;
+        if enough.is_none() && creations < now_creations {
+            enough = Some(now_all + further);
         }
-        // Nodes of instances that have booted must appear meanwhile.
-        if LOOK_EVERY < looked.elapsed() {
-            workers.look(ours)?;
-            looked = Instant::now();
+        if enough.is_some_and(|enough| enough <= now_all) || WITHOUT_REQUESTS < began.elapsed() {
+            return Ok(now_all - all);
         }
         pause(ASK_EVERY);
     }
