@@ -27,6 +27,9 @@ const MACHINES: usize = 20;
 /// after the last kill, because an instance may be that late in reads.
 const ROUNDS: usize = 2;
 const KILLS_PER_ROUND: usize = 20;
+/// Machines are added in batches, each with as many kills. Otherwise the first processes would
+/// create all instances, and the later kills would meet no creation.
+const BATCH: usize = 4;
 
 /// A kill comes at most this number of requests after a creation. The next process first searches
 /// all instances, so a kill after any request could prevent creations for ever.
@@ -83,8 +86,11 @@ fn play(machinist: &Path, cluster: &Cluster, cloud: Cloud, folder: &Path) -> Res
         let lost =
             json!({"action": "RunInstances", "times": LOST_ANSWERS, "fault": {"kind": "effectThenClose"}});
         proxy(&workers)?.control("POST", "/faults", &lost)?;
-        workers.patch(&json!({"spec": {"replicas": MACHINES}}))?;
         for kill in 1..=KILLS_PER_ROUND {
+            if kill % BATCH == 1 {
+                let replicas = MACHINES.min(kill - 1 + BATCH);
+                workers.patch(&json!({"spec": {"replicas": replicas}}))?;
+            }
             let further = random.next() % (MOST_REQUESTS + 1);
             let sent = await_requests(proxy(&workers)?, further)?;
             ours.kill();
