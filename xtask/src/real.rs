@@ -7,6 +7,7 @@
 
 mod aws;
 pub(crate) mod capi;
+mod deployment;
 mod enclosure;
 pub(crate) mod engine;
 mod gardener;
@@ -270,8 +271,14 @@ const LANES: &[Lane] = &[
     alone(
         "aws",
         When::EachChange,
-        "the driver for AWS with moto, a server of the API of EC2",
+        "the driver for AWS with moto, a server of the API of EC2, behind a proxy with faults",
         Form::Alone(aws::check),
+    ),
+    alone(
+        "kill-aws",
+        When::All,
+        "the machine controller is killed 40 times while it creates instances of AWS",
+        Form::Alone(aws::kill::check),
     ),
     alone(
         "openstack",

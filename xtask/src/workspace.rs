@@ -81,12 +81,17 @@ pub(crate) fn run_test(package: &str, test: &str, (variable, value): (&str, &OsS
     Ok(())
 }
 
-/// Compiles the program as the test command of the README does, for the same reason as
-/// [`test_target`].
+/// Compiles the program `machinist`, and returns the command that runs it.
 pub(crate) fn program() -> Result<Command> {
-    // The integration tests of the program build it, too.
+    program_named("machinist")
+}
+
+/// Compiles a program as the test command of the README does, for the same reason as
+/// [`test_target`]. Its package must have a test target `it`.
+pub(crate) fn program_named(name: &str) -> Result<Command> {
+    // Cargo builds the programs of a package for its integration tests, too.
     output_of(cargo().args(["test", "--no-run", "--test", "it"]))?;
-    Ok(Command::new(metadata()?.target_directory.join("debug").join("machinist")))
+    Ok(Command::new(metadata()?.target_directory.join("debug").join(name)))
 }
 
 /// Cargo's message about one compiled target.

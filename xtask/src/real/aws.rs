@@ -1,36 +1,57 @@
-//! The lane of the AWS driver: its tests with moto, a server that decodes the requests of EC2, IAM
-//! and STS with the API definitions of AWS. The driver did not write its counterpart.
+//! The lane of the AWS driver. moto is a server that decodes the requests of EC2, IAM and STS with
+//! the API definitions of AWS, and `machinist-proxy-aws` in front of it adds what moto lacks:
+//! signatures, client tokens, delays and faults. First boto3 tests the proxy, then the driver uses
+//! both. The driver wrote neither of its counterparts.
 
+pub(super) mod kill;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use super::hcloud_clients::Ending;
-use super::python;
+use super::{ensure_success, python};
 use crate::control_plane::pause;
 use crate::ports;
 use crate::workspace::{self, output_of};
 
-/// The server, with the services that the tests use.
+/// The server, with the services that the tests use. It includes boto3.
 pub(super) const MOTO: &str = "moto[ec2,iam,sts,server]==5.2.5";
 
-/// Variable with the URL of the server.
+/// The name of our program in front of the server.
+const PROXY: &str = "machinist-proxy-aws";
+
+/// Variable with the URL of the proxy.
 const ENDPOINT_VARIABLE: &str = "MACHINIST_AWS_ENDPOINT";
+
+/// The access key and the secret key of boto3.
+const KEYS: (&str, &str) = ("AKIALANE", "secret-of-the-lane");
 
 /// The server loads the definitions of all services first.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Runs the tests of the driver that need a counterpart.
+/// Runs boto3 and the tests of the driver that need a counterpart.
 pub(super) fn check() -> Result<Ending> {
     let folder = tempfile::tempdir()?;
     let programs = match python::install(folder.path(), &[MOTO]) {
         Ok(programs) => programs,
         Err(error) => return Ok(Ending::Skipped(format!("{error:#}"))),
     };
+    let script = folder.path().join("client.py");
+    fs::write(&script, include_str!("aws/client.py"))?;
     let moto = Moto::start(&programs.join("moto_server"))?;
+    let proxy = Proxy::start(&moto, KEYS)?;
+    let mut client = Command::new(programs.join("python"));
+    client.arg(&script).args([&proxy.endpoint, KEYS.0, KEYS.1]);
+    ensure_success(&mut client).context("boto3 and the proxy")?;
+
     let mut tests = workspace::test_target(
         workspace::packages()?
             .iter()
@@ -38,7 +59,7 @@ pub(super) fn check() -> Result<Ending> {
             .context("package not found in the workspace")?,
         "it",
     )?;
-    let output = output_of(tests.args(["real::", "--nocapture"]).env(ENDPOINT_VARIABLE, &moto.endpoint))?;
+    let output = output_of(tests.args(["real::", "--nocapture"]).env(ENDPOINT_VARIABLE, &proxy.endpoint))?;
     println!("{output}");
     // A filter that selects no test succeeds, too.
     ensure!(!output.contains(" 0 passed"), "no test of the driver needs a counterpart");
@@ -73,6 +94,63 @@ impl Moto {
 }
 
 impl Drop for Moto {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The proxy as a process, until it is dropped.
+pub(super) struct Proxy {
+    process: Child,
+    pub(super) endpoint: String,
+}
+
+impl Proxy {
+    /// Compiles and starts the proxy. It accepts one access key with its secret key.
+    pub(super) fn start(moto: &Moto, (access_key, secret_key): (&str, &str)) -> Result<Self> {
+        let mut process = workspace::program_named(PROXY)?
+            .args(["--backend", &moto.endpoint, "--key", &format!("{access_key}={secret_key}")])
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {PROXY}"))?;
+        let output = process.stdout.take().context("the output of the proxy is a pipe")?;
+        let mut proxy = Self { process, endpoint: String::new() };
+        BufReader::new(output).read_line(&mut proxy.endpoint)?;
+        proxy.endpoint = proxy.endpoint.trim().to_owned();
+        ensure!(proxy.endpoint.starts_with("http"), "{PROXY} printed no URL");
+        Ok(proxy)
+    }
+
+    /// Number of requests so far: those that create instances, and all.
+    fn requests(&self) -> Result<(u64, u64)> {
+        let described = self.control("GET", "", &Value::Null)?;
+        let requests = described["requests"].as_object().context("the proxy counts requests by action")?;
+        let creations = requests.get("RunInstances").and_then(Value::as_u64).unwrap_or_default();
+        Ok((creations, requests.values().filter_map(Value::as_u64).sum()))
+    }
+
+    /// Uses a function of the proxy's operator.
+    fn control(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        let host = self.endpoint.trim_start_matches("http://");
+        let body = body.to_string();
+        let mut connection = TcpStream::connect(host).context("the proxy does not listen")?;
+        write!(
+            connection,
+            "{method} /_control{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("the proxy broke the connection")?;
+        ensure!(head.starts_with("HTTP/1.1 200"), "{method} /_control{path}: {answer}");
+        Ok(serde_json::from_str(body)?)
+    }
+}
+
+impl Drop for Proxy {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.process.kill();

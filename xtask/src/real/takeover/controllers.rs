@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::observer::Cloud;
 use crate::control_plane::Cluster;
 use crate::control_plane::processes::{Afterwards, Processes};
 use crate::go_modules::{self, Source};
 use crate::ports;
+use crate::real::deployment::Running;
+use crate::real::deployment::observer::Cloud;
 use crate::real::ensure_success;
 use crate::workspace;
 
@@ -133,16 +134,6 @@ impl Pair {
         Ok(Self { side, processes })
     }
 
-    /// Fails if a controller has ended.
-    pub(super) fn ensure_alive(&mut self) -> Result<()> {
-        match self.processes.ended()? {
-            None => Ok(()),
-            Some(ended) => {
-                bail!("{} of {} ended ({}):\n{}", ended.name, self.side.name(), ended.status, ended.log_tail)
-            }
-        }
-    }
-
     /// Ends both controllers with SIGTERM, as the end of a pod does.
     pub(super) fn stop(mut self) -> Result<()> {
         self.ensure_alive()?;
@@ -152,5 +143,20 @@ impl Pair {
             ensure!(is_fine, "{} ended with {}:\n{}", ended.name, ended.status, ended.log_tail);
         }
         Ok(())
+    }
+}
+
+impl Running for Pair {
+    fn name(&self) -> &'static str {
+        self.side.name()
+    }
+
+    fn ensure_alive(&mut self) -> Result<()> {
+        match self.processes.ended()? {
+            None => Ok(()),
+            Some(ended) => {
+                bail!("{} of {} ended ({}):\n{}", ended.name, self.side.name(), ended.status, ended.log_tail)
+            }
+        }
     }
 }

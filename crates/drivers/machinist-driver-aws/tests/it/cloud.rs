@@ -18,6 +18,7 @@ pub(crate) const REGION: &str = "eu-west-1";
 pub(crate) const ACCOUNT: &str = "123456789012";
 pub(crate) const ACCESS_KEY: &str = "AKIA0";
 pub(crate) const OTHER_ACCESS_KEY: &str = "AKIA1";
+pub(crate) const SECRET_KEY: &str = "canary of the secret key";
 
 /// The tags of a class, and of the instances that Go's provider made for it.
 pub(crate) const MARKS: [(&str, &str); 3] = [
@@ -76,7 +77,11 @@ impl Cloud {
 }
 
 pub(crate) fn credential(access_key: &str) -> Credential {
-    let entries = [("accessKeyID", access_key), ("secretAccessKey", "canary of the secret key")];
+    credential_with(access_key, SECRET_KEY)
+}
+
+pub(crate) fn credential_with(access_key: &str, secret_key: &str) -> Credential {
+    let entries = [("accessKeyID", access_key), ("secretAccessKey", secret_key)];
     Credential::new(entries.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec())).into())
 }
 

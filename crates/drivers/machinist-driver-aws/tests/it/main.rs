@@ -13,5 +13,4 @@ mod mutants;
 mod pipe;
 mod real;
 mod subject;
-mod tokens;
 mod workload;

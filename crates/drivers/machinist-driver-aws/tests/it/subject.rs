@@ -13,6 +13,14 @@ use serde_json::{Value, json};
 use crate::cloud::{ACCESS_KEY, ACCOUNT, Cloud, MARKS, OTHER_ACCESS_KEY, REGION, class, credential, native};
 use crate::fake::{FaultKind, Settings};
 
+pub(crate) const FOREIGN_IDS: [&str; 3] = ["hcloud://1", "openstack:///eu/1", "machine-w-1"];
+pub(crate) const MALFORMED_IDS: [&str; 3] = ["aws://", "aws:///eu-west-1/", "i-"];
+
+pub(crate) fn other_spellings(id: &ProviderId) -> Vec<String> {
+    let id = native(id);
+    vec![format!("aws:///eu-west-1a/{id}"), format!("aws:////{id}"), id.to_owned()]
+}
+
 /// Settings for the contract.
 pub(crate) fn settings() -> Settings {
     Settings { names_by_tag: true, page: 3, ..Settings::default() }
@@ -64,16 +72,15 @@ impl Subject for Cloud {
     }
 
     fn other_spellings(&self, id: &ProviderId) -> Vec<String> {
-        let id = native(id);
-        vec![format!("aws:///eu-west-1a/{id}"), format!("aws:////{id}"), id.to_owned()]
+        other_spellings(id)
     }
 
     fn foreign_ids(&self) -> Vec<String> {
-        ["hcloud://1", "openstack:///eu/1", "machine-w-1"].map(str::to_owned).into()
+        FOREIGN_IDS.map(str::to_owned).into()
     }
 
     fn malformed_ids(&self) -> Vec<String> {
-        ["aws://", "aws:///eu-west-1/", "i-"].map(str::to_owned).into()
+        MALFORMED_IDS.map(str::to_owned).into()
     }
 
     fn run_id(&self) -> String {
@@ -150,7 +157,7 @@ pub(crate) fn refusal(status: u16, code: &'static str) -> FaultKind {
 }
 
 /// The request by which the driver makes a call.
-fn action(verb: DriverVerb) -> &'static str {
+pub(crate) fn action(verb: DriverVerb) -> &'static str {
     match verb {
         DriverVerb::Ensure => "RunInstances",
         DriverVerb::Find | DriverVerb::List => "DescribeInstances",

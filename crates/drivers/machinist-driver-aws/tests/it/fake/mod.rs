@@ -16,8 +16,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-pub(crate) use xml::refusal;
-
 pub(crate) type Parameters = BTreeMap<String, String>;
 
 /// The image that exists.

@@ -93,7 +93,7 @@ async fn play(
 }
 
 /// Reads a form, and the scope of its signature.
-pub(crate) fn parse(headers: &HeaderMap, body: &[u8]) -> Request {
+fn parse(headers: &HeaderMap, body: &[u8]) -> Request {
     let text = std::str::from_utf8(body).expect("a form is text");
     let decode = |text: &str| percent_decode_str(text).decode_utf8().expect("UTF-8").into_owned();
     let pairs = text.split('&').filter_map(|pair| pair.split_once('='));

@@ -14,7 +14,7 @@ pub(super) fn done() -> String {
 }
 
 /// The answer of EC2 to a refused request.
-pub(crate) fn refusal(code: &str) -> String {
+pub(super) fn refusal(code: &str) -> String {
     format!(
         "<Response><Errors><Error><Code>{code}</Code><Message>text of {code}</Message></Error></Errors>\
          <RequestID>r-1</RequestID></Response>"

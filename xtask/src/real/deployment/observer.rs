@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::compare::{Inventory, Marks};
 use crate::control_plane::processes::{Afterwards, Processes};
 use crate::ports;
-use crate::real::aws::{MOTO, Moto};
+use crate::real::aws::{MOTO, Moto, Proxy};
 use crate::real::openstack::{Programs as OpenStackPrograms, Services};
 use crate::real::python;
 use crate::workspace::output_of;
@@ -26,6 +26,9 @@ const SCRIPT: &str = include_str!("observer.py");
 /// The token of the stand-in for Hetzner Cloud, as the client knows it.
 const HCLOUD_TOKEN: &str = "takeover";
 
+/// The keys of AWS in the Secret that the client describes.
+const AWS_KEYS: (&str, &str) = ("AKIAIOSFODNN7EXAMPLE", "not-checked");
+
 /// Seconds after which a token of OpenStack expires: longer than the lane takes, because Go's side
 /// logs in for each call, and the lane `openstack` tests how our driver renews it.
 const TOKEN_SECONDS: u32 = 3600;
@@ -34,25 +37,27 @@ const CLOUD_STARTS_WITHIN: Duration = Duration::from_secs(30);
 
 /// A cloud that the lanes use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(in crate::real) enum Kind {
     Hcloud,
     Aws,
+    /// The same behind a proxy, which adds client tokens, delays and faults.
+    AwsBehindProxy,
     OpenStack,
 }
 
 impl Kind {
     /// The name of the provider, for our flag and for Go's machine controller.
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::real) fn name(self) -> &'static str {
         match self {
             Self::Hcloud => "hcloud",
-            Self::Aws => "aws",
+            Self::Aws | Self::AwsBehindProxy => "aws",
             Self::OpenStack => "openstack",
         }
     }
 }
 
 /// The programs of a cloud, and the Python of its client.
-pub(super) struct Tools {
+pub(in crate::real) struct Tools {
     kind: Kind,
     python: PathBuf,
     openstack: Option<OpenStackPrograms>,
@@ -63,14 +68,14 @@ impl Tools {
     ///
     /// # Errors
     /// If this computer cannot have it. The lane is then skipped.
-    pub(super) fn provide(kind: Kind, folder: &Path) -> Result<Self> {
+    pub(in crate::real) fn provide(kind: Kind, folder: &Path) -> Result<Self> {
         let (python, openstack) = match kind {
             Kind::Hcloud => {
                 output_of(Command::new("python3").arg("--version")).context("no Python")?;
                 (PathBuf::from("python3"), None)
             }
             // It includes boto3.
-            Kind::Aws => (python::install(folder, &[MOTO])?.join("python"), None),
+            Kind::Aws | Kind::AwsBehindProxy => (python::install(folder, &[MOTO])?.join("python"), None),
             Kind::OpenStack => {
                 let programs = OpenStackPrograms::provide()?;
                 (PathBuf::from(programs.python().get_program()), Some(programs))
@@ -82,37 +87,38 @@ impl Tools {
 
 /// What the objects of a deployment need. The cloud has everything that they name.
 #[derive(Debug, Deserialize)]
-pub(super) struct Prepared {
+pub(in crate::real) struct Prepared {
     /// The field `provider` of the classes.
-    pub(super) provider: String,
+    pub(in crate::real) provider: String,
     /// The `providerSpec` before and after the rollout.
-    pub(super) classes: [Value; 2],
+    pub(in crate::real) classes: [Value; 2],
     /// The types of instances of the two classes.
-    pub(super) types: [String; 2],
-    pub(super) secret: BTreeMap<String, String>,
+    pub(in crate::real) types: [String; 2],
+    pub(in crate::real) secret: BTreeMap<String, String>,
     /// The marks that instances and their parts must have, by their kind.
-    pub(super) marks: BTreeMap<String, Marks>,
+    pub(in crate::real) marks: BTreeMap<String, Marks>,
 }
 
 /// A running cloud. A drop ends it.
-pub(super) struct Cloud {
-    pub(super) kind: Kind,
+pub(in crate::real) struct Cloud {
+    pub(in crate::real) kind: Kind,
     /// Variables of both machine controllers.
-    pub(super) environment: Vec<(&'static str, String)>,
+    pub(in crate::real) environment: Vec<(&'static str, String)>,
     client: Client,
-    _counterpart: Counterpart,
+    counterpart: Counterpart,
 }
 
 /// The server of the API. It runs as long as the value exists.
 enum Counterpart {
     Standin { _processes: Processes },
     Moto { _moto: Moto },
+    Proxied { proxy: Proxy, _moto: Moto },
     OpenStack { _services: Services },
 }
 
 impl Cloud {
     /// Starts a cloud. Its logs are in the folder.
-    pub(super) fn start(tools: &Tools, machinist: &Path, folder: &Path) -> Result<Self> {
+    pub(in crate::real) fn start(tools: &Tools, machinist: &Path, folder: &Path) -> Result<Self> {
         let kind = tools.kind;
         let (counterpart, environment, described) = match kind {
             Kind::Hcloud => {
@@ -126,6 +132,14 @@ impl Cloud {
                 let environment = vec![("AWS_ENDPOINT_URL", url.clone())];
                 (Counterpart::Moto { _moto: moto }, environment, url)
             }
+            Kind::AwsBehindProxy => {
+                let moto = Moto::start(&tools.python.with_file_name("moto_server"))?;
+                let proxy = Proxy::start(&moto, AWS_KEYS)?;
+                let environment = vec![("AWS_ENDPOINT_URL", proxy.endpoint.clone())];
+                // The client lists moto itself, which shows every instance.
+                let url = moto.endpoint.clone();
+                (Counterpart::Proxied { proxy, _moto: moto }, environment, url)
+            }
             Kind::OpenStack => {
                 let programs = tools.openstack.as_ref().context("the programs were provided")?;
                 let services = Services::start(programs, TOKEN_SECONDS)?;
@@ -135,14 +149,22 @@ impl Cloud {
             }
         };
         let client = Client::start(&tools.python, folder, &[kind.name(), &described])?;
-        Ok(Self { kind, environment, client, _counterpart: counterpart })
+        Ok(Self { kind, environment, client, counterpart })
     }
 
-    pub(super) fn prepare(&mut self) -> Result<Prepared> {
+    /// The proxy of [`Kind::AwsBehindProxy`].
+    pub(in crate::real) fn proxy(&self) -> Option<&Proxy> {
+        match &self.counterpart {
+            Counterpart::Proxied { proxy, .. } => Some(proxy),
+            Counterpart::Standin { .. } | Counterpart::Moto { .. } | Counterpart::OpenStack { .. } => None,
+        }
+    }
+
+    pub(in crate::real) fn prepare(&mut self) -> Result<Prepared> {
         self.client.ask("prepare")
     }
 
-    pub(super) fn list(&mut self) -> Result<Inventory> {
+    pub(in crate::real) fn list(&mut self) -> Result<Inventory> {
         self.client.ask("list")
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 
 /// Tags, labels or metadata of an object of a cloud.
-pub(super) type Marks = BTreeMap<String, String>;
+pub(in crate::real) type Marks = BTreeMap<String, String>;
 
 /// The kind of the object that has a Machine's name and recorded id. Other kinds are its parts.
 const INSTANCE: &str = "instance";
@@ -15,65 +15,65 @@ const INSTANCE: &str = "instance";
 /// An instance that exists.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Instance {
+pub(in crate::real) struct Instance {
     /// The provider id as Go writes it to the Machine.
-    pub(super) id: String,
+    pub(in crate::real) id: String,
     /// Name of the Machine, as the instance carries it.
-    pub(super) machine: String,
+    pub(in crate::real) machine: String,
     /// Name of its Node.
-    pub(super) node: String,
+    pub(in crate::real) node: String,
     /// The provider id as a cloud-controller-manager writes it to the Node.
-    pub(super) node_id: String,
-    pub(super) runs: bool,
+    pub(in crate::real) node_id: String,
+    pub(in crate::real) runs: bool,
     /// The type of the class from which it was made.
     #[serde(rename = "type")]
-    pub(super) instance_type: String,
-    pub(super) marks: Marks,
+    pub(in crate::real) instance_type: String,
+    pub(in crate::real) marks: Marks,
 }
 
 /// What a cloud has for an instance beside it: a port, a volume, an address.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Part {
-    pub(super) kind: String,
-    pub(super) id: String,
+pub(in crate::real) struct Part {
+    pub(in crate::real) kind: String,
+    pub(in crate::real) id: String,
     /// Name of the Machine, as the part carries it.
-    pub(super) machine: String,
+    pub(in crate::real) machine: String,
     /// Id of the instance that has it.
-    pub(super) instance: Option<String>,
-    pub(super) marks: Marks,
+    pub(in crate::real) instance: Option<String>,
+    pub(in crate::real) marks: Marks,
 }
 
 /// All that a cloud has.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Inventory {
-    pub(super) instances: Vec<Instance>,
-    pub(super) parts: Vec<Part>,
+pub(in crate::real) struct Inventory {
+    pub(in crate::real) instances: Vec<Instance>,
+    pub(in crate::real) parts: Vec<Part>,
     /// Number of instances that were ever made.
-    pub(super) ever: usize,
+    pub(in crate::real) ever: usize,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Machine {
-    pub(super) uid: String,
-    pub(super) name: String,
+pub(in crate::real) struct Machine {
+    pub(in crate::real) uid: String,
+    pub(in crate::real) name: String,
     /// Empty until a provider id is recorded.
-    pub(super) id: String,
-    pub(super) node: String,
-    pub(super) phase: String,
-    pub(super) class: String,
-    pub(super) is_deleted: bool,
+    pub(in crate::real) id: String,
+    pub(in crate::real) node: String,
+    pub(in crate::real) phase: String,
+    pub(in crate::real) class: String,
+    pub(in crate::real) is_deleted: bool,
 }
 
 /// All Machines and Nodes of a cluster.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Objects {
-    pub(super) machines: Vec<Machine>,
-    pub(super) nodes: BTreeSet<String>,
+pub(in crate::real) struct Objects {
+    pub(in crate::real) machines: Vec<Machine>,
+    pub(in crate::real) nodes: BTreeSet<String>,
 }
 
 /// The state in which both sides are compared.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Stage<'a> {
+pub(in crate::real) enum Stage<'a> {
     /// All work is done: that many Machines run, with that class and type.
     Settled { machines: usize, class: &'a str, instance_type: &'a str },
     /// Instances are being created and deleted.
@@ -82,7 +82,7 @@ pub(super) enum Stage<'a> {
 
 /// What was seen before, and what each object must carry.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(in crate::real) struct Memory {
     /// The marks of the class, by the kind of the object.
     required: BTreeMap<String, Marks>,
     /// The recorded provider ids, by the UID of the Machine.
@@ -95,7 +95,7 @@ pub(super) struct Memory {
 
 /// Returns instances that a Machine has beside another one. One list of the cloud shows them, so
 /// this holds at any time.
-pub(super) fn doubles(inventory: &Inventory) -> Vec<String> {
+pub(in crate::real) fn doubles(inventory: &Inventory) -> Vec<String> {
     let mut of_machine: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for instance in &inventory.instances {
         of_machine.entry(&instance.machine).or_default().push(&instance.id);
@@ -106,17 +106,17 @@ pub(super) fn doubles(inventory: &Inventory) -> Vec<String> {
 
 impl Memory {
     /// Begins with the marks that each kind of object must have.
-    pub(super) fn new(required: BTreeMap<String, Marks>) -> Self {
+    pub(in crate::real) fn new(required: BTreeMap<String, Marks>) -> Self {
         Self { required, ..Self::default() }
     }
 
     /// Number of Machines that ever existed.
-    pub(super) fn machines(&self) -> usize {
+    pub(in crate::real) fn machines(&self) -> usize {
         self.machines.len()
     }
 
     /// Remembers the recorded ids. Returns those that changed.
-    pub(super) fn changed_ids(&mut self, objects: &Objects) -> Vec<String> {
+    pub(in crate::real) fn changed_ids(&mut self, objects: &Objects) -> Vec<String> {
         let mut changed = Vec::new();
         for Machine { uid, name, id, .. } in &objects.machines {
             self.machines.insert(uid.clone());
@@ -135,7 +135,7 @@ impl Memory {
 
     /// Returns every difference, as a line for people. No controller may run meanwhile, unless
     /// everything is settled.
-    pub(super) fn differences(
+    pub(in crate::real) fn differences(
         &mut self,
         objects: &Objects,
         inventory: &Inventory,
@@ -182,7 +182,7 @@ impl Memory {
     }
 
     /// Whether the recorded instance of a Machine runs and has all its parts.
-    pub(super) fn is_complete(&self, machine: &Machine, inventory: &Inventory) -> bool {
+    pub(in crate::real) fn is_complete(&self, machine: &Machine, inventory: &Inventory) -> bool {
         let instance = inventory.instances.iter().find(|instance| instance.id == machine.id && instance.runs);
         let Some(instance) = instance else { return false };
         let only = Inventory { instances: vec![instance.clone()], ..inventory.clone() };
