@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Kinds arrive at the server as CRDs, so it knows none of ours.
     ("machinist-apiserver", &["machinist-labels", "machinist-serve"]),
     ("machinist-conformance", &["machinist-apiserver"]),
-    ("machinist-kube", &[]),
+    ("machinist-kube", &["machinist-labels"]),
     // The HTTP port of any process: it knows no kind of object and no contract.
     ("machinist-serve", &[]),
     // A mail and its service, which planner, controller and client of the Mailgun provider share.

@@ -136,8 +136,8 @@ pub struct Deleted {
     pub answered: Answered<()>,
 }
 
-/// The driver's answers for one instance, as this process remembers them. Most instances have few of
-/// them, so the rare ones are boxed.
+/// The driver's answers for one instance, as this process remembers them. Most instances have few
+/// of them, so the rare ones are boxed.
 #[derive(Debug, Clone, Default, Hash)]
 pub struct Answers {
     /// The call in flight and its start. At most one call per instance is in flight.

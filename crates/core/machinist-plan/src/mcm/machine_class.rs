@@ -82,15 +82,15 @@ pub fn plan(s: &ClassSnapshot) -> Plan<Action> {
     plan
 }
 
-/// Whether the reason is about the finalizer or the deletion of the class. Other reasons are remarks
-/// about its fields.
+/// Whether the reason is about the finalizer or the deletion of the class. Other reasons are
+/// remarks about its fields.
 pub fn keeps_class(reason: &Reason) -> bool {
     use McmReason::{InUse, UserUnreadable};
     matches!(reason, Reason::Writing(_) | Reason::Contract(InUse { .. } | UserUnreadable { .. }))
 }
 
-/// What a user should know about the fields of the class. Machines show an error themselves; here it
-/// shows before the first Machine exists.
+/// What a user should know about the fields of the class. Machines show an error themselves; here
+/// it shows before the first Machine exists.
 fn about_fields(s: &ClassSnapshot) -> Option<Why> {
     if let Some(message) = s.class.invalid.as_ref().or(s.checked.error.as_ref()) {
         let reason = McmReason::ClassInvalid { class: s.class.name.clone(), message: message.clone() };
