@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::*;
 
 #[path = "../../../../../drivers/machinist-driver-aws/tests/it/fake/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "the tests of the driver use the rest")]
+#[expect(dead_code, reason = "the tests of the driver use the rest")]
 mod fake;
 
 use fake::{Fake, FaultKind, Interface, Machine as Ec2Instance, Parameters, Request, Settings, server};
