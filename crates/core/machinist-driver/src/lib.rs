@@ -13,6 +13,7 @@ mod clock;
 pub mod contract;
 mod fence;
 mod providers;
+mod unknown_fields;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use serde_json::Value;
 pub use clock::CloudClock;
 pub use fence::{Fence, may_change};
 pub use providers::Providers;
+pub use unknown_fields::unknown_fields;
 
 /// A cloud that users can name in a MachineClass.
 ///

@@ -74,7 +74,16 @@ impl TextMap for BTreeMap<String, String> {
 
 impl From<&BTreeMap<String, String>> for KeyValues {
     fn from(map: &BTreeMap<String, String>) -> Self {
-        Self(map.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect())
+        map.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a str)> for KeyValues {
+    /// Collects pairs with different keys, in any order.
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
+        let mut all: Box<[_]> = pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        all.sort();
+        Self(all)
     }
 }
 
@@ -87,6 +96,12 @@ impl fmt::Debug for KeyValues {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pairs_are_found_whatever_their_order() {
+        let slice: KeyValues = [("b", "1"), ("a", "2"), ("c", "3")].into_iter().collect();
+        assert_eq!(["a", "b", "c"].map(|key| slice.get(key)), [Some("2"), Some("1"), Some("3")]);
+    }
 
     #[test]
     fn a_slice_of_texts_is_a_map() {

@@ -49,24 +49,23 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     let read = Moment::now(Some(&runtime.options.clock));
     let observed = panics::catch(|| {
         let world = runtime.world.lock();
-        match held_by(runtime, &world, key) {
-            None => (K::observe(runtime, &world, id), None),
-            Some(held) => (Observed::NotYet, Some(held)),
+        if may_decide(runtime, &world, key) {
+            return (K::observe(runtime, &world, id), false);
         }
+        (Observed::NotYet, runtime.awaits_deferred(&world, key))
     });
     let snapshot = match observed {
         Err(panicked) => {
             return runtime.note_panic(key, program_failed("reading the object's state failed", panicked));
         }
         Ok((Observed::Ready(snapshot), _)) => snapshot,
-        Ok((Observed::NotYet, held)) => return note_not_yet(runtime, key, held),
+        Ok((Observed::NotYet, awaits_deferred)) => return note_not_yet(runtime, key, awaits_deferred),
         Ok((Observed::Gone, _)) => return drop_key(runtime, key),
     };
-    let decided = match panics::catch(|| plan_actions::<C, K>(runtime, &snapshot)) {
+    let (actions, decision) = match panics::catch(|| plan_actions::<C, K>(runtime, &snapshot)) {
         Ok(decided) => decided,
         Err(panicked) => return runtime.note_panic(key, planner_failed(panicked)),
     };
-    let (actions, decision) = decided;
     let Some(acting) = begin(runtime, key, decision) else { return };
     let performed = panics::catch_async(perform::<C, K>(runtime, read, &snapshot, actions)).await;
     end(runtime, key, acting, performed, &|| K::reference(&snapshot));
@@ -95,15 +94,6 @@ struct Acting {
     wait: Wait,
 }
 
-/// Why a pass may not decide about a key now.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Held {
-    /// The first list of a deferred kind is missing.
-    ForDeferred,
-    /// Other stores are not complete, or do not show the writes of this process.
-    ForStores,
-}
-
 /// Whether the outcomes of earlier writes are known. If not, reads them.
 fn may_begin<C: Contract>(runtime: &Arc<Runtime<C>>, key: &C::Key) -> bool {
     let goes_on_from = runtime.goes_on_from(&runtime.world.lock(), key);
@@ -125,20 +115,16 @@ fn may_begin<C: Contract>(runtime: &Arc<Runtime<C>>, key: &C::Key) -> bool {
     true
 }
 
-/// Returns why the pass may not decide about the key, under the lock that the facts are read under:
-/// another worker may have opened a charge on the key since the first check.
-fn held_by<C: Contract>(runtime: &Runtime<C>, world: &World<C>, key: &C::Key) -> Option<Held> {
-    let may_decide = (runtime.is_synced_for(&world.seen, key) && world.barrier.blocked(key).is_none())
-        || runtime.goes_on_from(world, key).is_some_and(|from| from <= Instant::now());
-    if may_decide {
-        return None;
-    }
-    Some(if runtime.awaits_deferred(world, key) { Held::ForDeferred } else { Held::ForStores })
+/// Whether the pass may decide about the key, under the lock that the facts are read under: another
+/// worker may have opened a charge on the key since the first check.
+fn may_decide<C: Contract>(runtime: &Runtime<C>, world: &World<C>, key: &C::Key) -> bool {
+    (runtime.is_synced_for(&world.seen, key) && world.barrier.blocked(key).is_none())
+        || runtime.goes_on_from(world, key).is_some_and(|from| from <= Instant::now())
 }
 
 /// A fact is missing. Its arrival wakes the key.
-fn note_not_yet<C: Contract>(runtime: &Runtime<C>, key: &C::Key, held: Option<Held>) {
-    if held == Some(Held::ForDeferred) {
+fn note_not_yet<C: Contract>(runtime: &Runtime<C>, key: &C::Key, awaits_deferred: bool) {
+    if awaits_deferred {
         let reason = Reason::Looking("all watched kinds for the first time");
         let next = Step::Expect("the API server answers, and /readyz names what is missing");
         runtime.note(key, Why::new(reason, next), Vec::new());

@@ -121,20 +121,28 @@ mod tests {
     use crate::world::World;
 
     /// Counts the actions that were performed.
-    struct Removals;
+    struct Counted;
 
-    struct Remove;
+    enum Action {
+        /// Takes an object away, and takes six seconds.
+        Remove,
+        /// Creates a child. The API server rejects odd numbers.
+        Create(usize),
+    }
 
-    impl std::fmt::Display for Remove {
+    impl std::fmt::Display for Action {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("remove")
+            match self {
+                Self::Remove => f.write_str("remove"),
+                Self::Create(number) => write!(f, "create {number}"),
+            }
         }
     }
 
-    impl Kind<TestContract> for Removals {
+    impl Kind<TestContract> for Counted {
         type Id = ();
         type Snapshot = Counter;
-        type Action = Remove;
+        type Action = Action;
 
         fn ids(_: &crate::test_contract::Seen, (): &()) -> Vec<()> {
             Vec::new()
@@ -142,18 +150,25 @@ mod tests {
         fn observe(_: &TestRuntime, _: &World<TestContract>, (): &()) -> Observed<Counter> {
             Observed::NotYet
         }
-        fn plan((): &(), _: &Counter) -> Plan<Remove, NoReason> {
+        fn plan((): &(), _: &Counter) -> Plan<Action, NoReason> {
             Plan::idle(Why::settled())
         }
-        async fn act(_: &Arc<TestRuntime>, performed: &Counter, _: Remove) -> Result<(), Stop> {
+        async fn act(_: &Arc<TestRuntime>, performed: &Counter, action: Action) -> Result<(), Stop> {
             performed.0.fetch_add(1, Ordering::Relaxed);
-            tokio::time::sleep(Duration::from_secs(6)).await;
+            match action {
+                Action::Remove => tokio::time::sleep(Duration::from_secs(6)).await,
+                Action::Create(number) if number.is_multiple_of(2) => {}
+                Action::Create(_) => return Err(Stop::NotNow("rejected")),
+            }
             Ok(())
         }
-        fn takes_away(_: &Remove) -> bool {
-            true
+        fn takes_away(action: &Action) -> bool {
+            matches!(action, Action::Remove)
         }
-        fn is_independent(_: &Remove) -> bool {
+        fn starts_slowly(action: &Action) -> bool {
+            matches!(action, Action::Create(_))
+        }
+        fn is_independent(_: &Action) -> bool {
             true
         }
         fn reference(_: &Counter) -> Option<ObjectReference> {
@@ -173,51 +188,11 @@ mod tests {
         let (runtime, clock) = runtime(|| Value::Null);
         let performed = Counter::default();
         let clock: machinist_kube::SharedClock = clock;
-        let actions = (0..100).map(|_| Remove).collect();
+        let actions = (0..100).map(|_| Action::Remove).collect();
         let ended =
-            perform::<TestContract, Removals>(&runtime, Moment::now(Some(&clock)), &performed, actions).await;
+            perform::<TestContract, Counted>(&runtime, Moment::now(Some(&clock)), &performed, actions).await;
         assert!(matches!(ended, Err(Stop::NotNow(_))), "{ended:?}");
         assert_eq!(performed.0.load(Ordering::Relaxed), 2 * CALLS_AT_ONCE, "two rounds of six seconds");
-    }
-
-    /// Creates children, of which the API server rejects those with an odd number.
-    struct Creations;
-
-    struct Create(usize);
-
-    impl std::fmt::Display for Create {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            write!(f, "create {}", self.0)
-        }
-    }
-
-    impl Kind<TestContract> for Creations {
-        type Id = ();
-        type Snapshot = Counter;
-        type Action = Create;
-
-        fn ids(_: &crate::test_contract::Seen, (): &()) -> Vec<()> {
-            Vec::new()
-        }
-        fn observe(_: &TestRuntime, _: &World<TestContract>, (): &()) -> Observed<Counter> {
-            Observed::NotYet
-        }
-        fn plan((): &(), _: &Counter) -> Plan<Create, NoReason> {
-            Plan::idle(Why::settled())
-        }
-        async fn act(_: &Arc<TestRuntime>, performed: &Counter, create: Create) -> Result<(), Stop> {
-            performed.0.fetch_add(1, Ordering::Relaxed);
-            if create.0.is_multiple_of(2) { Ok(()) } else { Err(Stop::NotNow("rejected")) }
-        }
-        fn starts_slowly(_: &Create) -> bool {
-            true
-        }
-        fn is_independent(_: &Create) -> bool {
-            true
-        }
-        fn reference(_: &Counter) -> Option<ObjectReference> {
-            None
-        }
     }
 
     /// T-77.
@@ -227,9 +202,9 @@ mod tests {
             let (runtime, clock) = runtime(|| Value::Null);
             let performed = Counter::default();
             let clock: machinist_kube::SharedClock = clock;
-            let actions = numbers.into_iter().map(Create).collect();
+            let actions = numbers.into_iter().map(Action::Create).collect();
             let moment = Moment::now(Some(&clock));
-            let ended = perform::<TestContract, Creations>(&runtime, moment, &performed, actions).await;
+            let ended = perform::<TestContract, Counted>(&runtime, moment, &performed, actions).await;
             (performed.0.load(Ordering::Relaxed), ended.is_ok())
         };
         assert_eq!(performed(vec![1; 100]).await, (1, false));

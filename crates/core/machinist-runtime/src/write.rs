@@ -132,8 +132,7 @@ impl<C: Contract> Write<'_, C> {
         }
         let settled = match &result {
             Ok(made) => made.committed(),
-            Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
-            Err(_) => Settled::Unknown,
+            Err(_) => settled_by(&outcome),
         };
         charge.record(settled);
         match outcome {
@@ -182,8 +181,7 @@ impl<C: Contract> Write<'_, C> {
             Ok(Either::Left(object)) => object.committed(),
             Ok(Either::Right(_)) => Settled::Deleted { uid: uid.to_owned() },
             Err(_) if outcome == WriteOutcome::NotFound => Settled::Deleted { uid: uid.to_owned() },
-            Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
-            Err(_) => Settled::Unknown,
+            Err(_) => settled_by(&outcome),
         };
         charge.record(settled);
         match outcome {
@@ -214,6 +212,11 @@ impl<C: Contract> Write<'_, C> {
     }
 }
 
+/// What a failed write shows about its effect.
+fn settled_by(outcome: &WriteOutcome) -> Settled {
+    if outcome.is_without_effect() { Settled::NotCommitted } else { Settled::Unknown }
+}
+
 /// Records the outcome of a patch.
 fn record_patch<C: Contract>(
     charge: OpenCharge<'_, C>,
@@ -223,8 +226,7 @@ fn record_patch<C: Contract>(
     let settled = match &result {
         Ok(object) if object.is_removed() => Settled::Gone { uid: object.uid() },
         Ok(object) => object.committed(),
-        Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
-        Err(_) => Settled::Unknown,
+        Err(_) => settled_by(&outcome),
     };
     charge.record(settled);
     match outcome {

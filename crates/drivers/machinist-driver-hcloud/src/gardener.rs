@@ -18,6 +18,7 @@
 //! Differences: the placement group is also used without a floating address, and the server is
 //! started by its creation, before its floating address exists.
 
+use machinist_driver::unknown_fields;
 use machinist_instance::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
@@ -95,12 +96,8 @@ const KNOWN: [&str; 10] = [
 /// The fields that have no effect, with their paths: the unknown ones of such a class. In other
 /// classes, an unknown field is an error.
 pub(crate) fn fields_without_effect(spec: &Value) -> Vec<String> {
-    let Some(fields) = spec.as_object().filter(|fields| field(fields, "cluster").is_some()) else {
-        return Vec::new();
-    };
-    let is_known = |name: &str| KNOWN.iter().any(|known| known.eq_ignore_ascii_case(name));
-    let set = fields.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name);
-    set.filter(|name| !is_known(name)).map(|name| format!("providerSpec.{name}")).collect()
+    let is_one = spec.as_object().is_some_and(|fields| field(fields, "cluster").is_some());
+    if is_one { unknown_fields(spec, &KNOWN) } else { Vec::new() }
 }
 
 /// The cluster that a class names. No other field is read: a mistake in another field must not hide

@@ -5,6 +5,7 @@
 //! type is an error. Finding, listing and deleting instances reads only the namespace, so no other
 //! mistake in a class blocks a deletion.
 
+use machinist_driver::unknown_fields;
 use machinist_instance::Error;
 use serde_json::{Map, Value};
 
@@ -60,10 +61,7 @@ pub(crate) fn namespace(spec: &Value) -> Result<Option<String>, Error> {
 
 /// The unknown fields, with their paths.
 pub(crate) fn fields_without_effect(spec: &Value) -> Vec<String> {
-    let Ok(fields) = Fields::of(spec) else { return Vec::new() };
-    let is_known = |name: &str| KNOWN.iter().any(|known| known.eq_ignore_ascii_case(name));
-    let set = fields.0.into_iter().flatten().filter(|(_, value)| !value.is_null());
-    set.filter(|(name, _)| !is_known(name)).map(|(name, _)| path_of(name)).collect()
+    unknown_fields(spec, &KNOWN)
 }
 
 /// The error for a class of another namespace than the account.

@@ -178,7 +178,8 @@ fn value(text: &str, range: Range<usize>) -> Option<String> {
     Some(unescape(text.get(range)?.trim()).ok()?.into_owned())
 }
 
-fn escaped(text: &str) -> String {
+/// Escapes a text for the content of an element.
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

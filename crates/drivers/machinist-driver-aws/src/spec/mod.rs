@@ -13,6 +13,7 @@ mod storage;
 
 use std::collections::BTreeMap;
 
+use machinist_driver::unknown_fields;
 use machinist_instance::{Error, Place};
 use serde_json::Value;
 
@@ -220,11 +221,13 @@ impl Initialization {
 /// ```
 pub fn fields_without_effect(provider_spec: &Value) -> Vec<String> {
     let Ok(fields) = Fields::of(SPEC, provider_spec) else { return Vec::new() };
-    let is_known = |name: &&str| KNOWN.iter().any(|known| known.eq_ignore_ascii_case(name));
-    let unknown = fields.names().filter(|name| !is_known(name)).map(|name| fields.path_of(name));
     let is_set = |name: &&str| fields.names().any(|set| set.eq_ignore_ascii_case(name));
     let never_sent = NEVER_SENT.into_iter().filter(is_set).map(|name| fields.path_of(name));
-    unknown.chain(never_sent).chain(storage::never_sent(&fields)).collect()
+    unknown_fields(provider_spec, &KNOWN)
+        .into_iter()
+        .chain(never_sent)
+        .chain(storage::never_sent(&fields))
+        .collect()
 }
 
 fn region(fields: &Fields<'_>) -> Result<String, Error> {

@@ -92,7 +92,7 @@ pub struct NodeFacts {
     /// Names of the attached volumes in the status.
     pub attached: Box<[Box<str>]>,
     /// `status.capacity`, by resource.
-    pub capacity: Box<[(Box<str>, Box<str>)]>,
+    pub capacity: KeyValues,
 }
 
 impl NodeFacts {
@@ -124,7 +124,7 @@ impl NodeFacts {
             taints: spec.and_then(|spec| spec.taints.clone()),
             conditions: conditions.into_iter().flatten().filter_map(ConditionFacts::of).collect(),
             attached: attached.into_iter().flatten().map(|volume| volume.name.as_str().into()).collect(),
-            capacity: capacity.map(|(key, value)| (key.as_str().into(), value.0.as_str().into())).collect(),
+            capacity: capacity.map(|(key, value)| (key.as_str(), value.0.as_str())).collect(),
         }
     }
 
@@ -155,7 +155,7 @@ impl NodeFacts {
 
     /// Returns the capacity of a resource.
     pub fn capacity(&self, resource: &str) -> Option<&str> {
-        self.capacity.iter().find(|(key, _)| **key == *resource).map(|(_, value)| &**value)
+        self.capacity.get(resource)
     }
 
     /// Whether the Node is Ready.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use machinist_labels::Selector;
+use machinist_labels::{KeyValues, Selector};
 
 use super::machine::OwnerFacts;
 use crate::facts::Version;
@@ -28,9 +28,8 @@ pub struct PodFacts {
     pub uid: String,
     /// Name of the Node that the pod is bound to; empty while unbound.
     pub node: String,
-    /// Labels, by which budgets select pods. A map would need ten times the memory for the few that
-    /// a pod has.
-    pub labels: Box<[(Box<str>, Box<str>)]>,
+    /// Labels, by which budgets select pods.
+    pub labels: KeyValues,
     /// When the pod was created.
     pub created: Timestamp,
     /// Deletion timestamp; absent unless the object is being deleted.
@@ -65,7 +64,7 @@ impl PodFacts {
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             node: spec.and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
-            labels: metadata.labels.iter().flatten().map(boxed).collect(),
+            labels: metadata.labels.as_ref().map(KeyValues::from).unwrap_or_default(),
             created: metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             deleting_since: metadata.deletion_timestamp.as_ref().map(|time| time.0),
             grace: grace.map_or(DEFAULT_GRACE, Duration::from_secs),
@@ -95,15 +94,6 @@ impl PodFacts {
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        let label = self.labels.iter().find(|(name, _)| **name == *key);
-        label.map(|(_, value)| &**value)
-    }
-}
-
-fn boxed((key, value): (&String, &String)) -> (Box<str>, Box<str>) {
-    (key.as_str().into(), value.as_str().into())
 }
 
 /// Returns the claims of a pod. Kubernetes creates the claim of an ephemeral volume, and names it
@@ -161,7 +151,7 @@ impl BudgetFacts {
     /// pod of the namespace.
     pub fn covers(&self, pod: &PodFacts) -> bool {
         self.namespace == pod.namespace
-            && self.selector.as_ref().is_some_and(|selector| selector.matches(|key| pod.label(key)))
+            && self.selector.as_ref().is_some_and(|selector| selector.selects(&pod.labels))
     }
 
     /// Returns `namespace/name`.
