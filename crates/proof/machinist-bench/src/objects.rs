@@ -9,6 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use machinist_api::manifest::{ManifestObject, parse_manifest};
+use machinist_api::mcm::API_VERSION;
 use machinist_api::{Machine, MachineClass, MachineDeployment, crd};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,21 +28,32 @@ const QUICK_START: &str = include_str!("../quickstart.yaml");
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Creates the machine kinds and waits until Machines are served.
+/// Creates the machine kinds and waits until all of them are served and named by the discovery,
+/// which the controllers ask when they start.
 ///
 /// # Errors
 /// When the server refuses a kind, or does not serve it in time.
 pub(crate) async fn install_kinds(client: &Client) -> Result<()> {
-    create_definitions(client, crd::all_crds()).await?;
+    let definitions = crd::all_crds();
+    let names: Vec<_> = definitions.iter().map(|kind| kind.spec.names.plural.clone()).collect();
+    create_definitions(client, definitions).await?;
     let deployments: Api<MachineDeployment> = Api::namespaced(client.clone(), NAMESPACE);
     let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
     let one = ListParams::default().limit(1);
     let served = async {
-        while deployments.list(&one).await.is_err() || machines.list(&one).await.is_err() {
+        while deployments.list(&one).await.is_err()
+            || machines.list(&one).await.is_err()
+            || !are_discovered(client, &names).await
+        {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };
     tokio::time::timeout(SERVED_WITHIN, served).await.context("the machine kinds are not served in time")
+}
+
+async fn are_discovered(client: &Client, names: &[String]) -> bool {
+    let Ok(served) = client.list_api_group_resources(API_VERSION).await else { return false };
+    names.iter().all(|name| served.resources.iter().any(|resource| resource.name == *name))
 }
 
 /// Creates definitions of kinds.
