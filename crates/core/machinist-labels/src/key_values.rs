@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::SharedText;
+
 /// A map of texts, as a slice that is sorted by key.
 ///
 /// A `BTreeMap` takes more than 500 bytes for a single entry, and a process stores the labels and
-/// annotations of thousands of objects, which it reads often and never changes.
+/// annotations of thousands of objects, which it reads often and never changes. Most of their
+/// texts are the same.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
-pub struct KeyValues(Box<[(Box<str>, Box<str>)]>);
+pub struct KeyValues(Box<[(SharedText, SharedText)]>);
 
 /// The labels or annotations of an object, in any form.
 pub trait TextMap {
@@ -34,7 +37,7 @@ impl KeyValues {
     }
 
     /// Sets the value of a key. Copies the whole map.
-    pub fn insert(&mut self, key: impl Into<Box<str>>, value: impl Into<Box<str>>) {
+    pub fn insert(&mut self, key: impl Into<SharedText>, value: impl Into<SharedText>) {
         let (key, value) = (key.into(), value.into());
         let place = self.place(&key);
         let mut all = std::mem::take(&mut self.0).into_vec();

@@ -1,10 +1,11 @@
 //! Labels of Kubernetes.
 //!
 //! ```text
-//! syntax      which texts are keys and values
-//! selector    which labels a selector matches, and its two forms: a text, and the fields
-//!             matchLabels and matchExpressions of an object
-//! key_values  labels and annotations in little memory
+//! syntax       which texts are keys and values
+//! selector     which labels a selector matches, and its two forms: a text, and the fields
+//!              matchLabels and matchExpressions of an object
+//! key_values   labels and annotations in little memory
+//! shared_text  a text of many objects, stored once
 //! ```
 //!
 //! The API server, the controllers and the stand-in for Hetzner Cloud share these rules, so a
@@ -18,8 +19,10 @@
 
 mod key_values;
 mod selector;
+mod shared_text;
 mod syntax;
 
 pub use key_values::{KeyValues, TextMap};
 pub use selector::{Selector, SelectorError, SelectorProblem};
+pub use shared_text::SharedText;
 pub use syntax::{MAX_VALUE_LEN, is_key, is_value};

@@ -2,6 +2,7 @@
 
 mod attachment;
 mod class;
+mod condition;
 mod freeze;
 mod machine;
 mod machine_deployment;
@@ -14,9 +15,10 @@ mod volume;
 
 pub use attachment::AttachmentFacts;
 pub use class::{ClassFacts, SecretFacts, TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED, USER_DATA};
+pub use condition::ConditionFacts;
 pub use freeze::{FreezeFacts, FrozenCondition};
 pub use machine::{
-    ConditionFacts, DELETION_HELD, MachineFacts, OwnerFacts, Preserved, PreservedBy, ReadPhase, StatusFacts,
+    DELETION_HELD, MachineFacts, OwnerFacts, Preserved, PreservedBy, ReadPhase, StatusFacts,
 };
 pub use machine_deployment::MachineDeploymentFacts;
 pub use machine_set::{MachineSetFacts, NodeMarks, PROTECTED_FROM_AUTOSCALER};

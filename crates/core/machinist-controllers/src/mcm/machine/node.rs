@@ -95,7 +95,7 @@ pub(super) fn change_update(
     let field = |name| [at[0], at[1], at[2], name];
     let patch = GuardedPatch::new(&node.uid)
         .test(&field("type"), Some(&Value::from(conditions::NODE_IN_PLACE_UPDATE)))
-        .test(&field("reason"), Some(&Value::from(read.reason.as_str())));
+        .test(&field("reason"), Some(&Value::from(read.reason())));
     // The program on the Node begins when it sees this stage.
     let patch = match condition.reason {
         reasons::READY_FOR_UPDATE => patch.test(&["spec", "unschedulable"], Some(&Value::from(true))),
@@ -120,7 +120,7 @@ fn update_condition(condition: &UpdateCondition, now: Timestamp) -> Value {
 pub(super) fn preserved(node: &NodeFacts, condition: &PreservedCondition, now: Timestamp) -> Value {
     let current = node.condition(conditions::NODE_PRESERVED);
     let same = current
-        .filter(|current| (&*current.status, &*current.reason) == (condition.status, condition.reason));
+        .filter(|current| (&*current.status, current.reason()) == (condition.status, condition.reason));
     let since = same.and_then(|current| current.since).unwrap_or(now);
     json!({
         "metadata": { "uid": node.uid },

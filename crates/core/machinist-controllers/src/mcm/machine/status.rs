@@ -66,7 +66,7 @@ pub(crate) fn status_patch(machine: &MachineFacts, write: &StatusWrite) -> Guard
     }
     match &write.conditions {
         None => patch,
-        Some(conditions) => patch.add(&["status", "conditions"], Value::from(conditions.clone())),
+        Some(conditions) => patch.add(&["status", "conditions"], json!(conditions)),
     }
 }
 

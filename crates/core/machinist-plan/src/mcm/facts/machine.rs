@@ -13,6 +13,7 @@ use machinist_instance::{AccountId, InstanceKey, NodeName, Place, ProviderId};
 use machinist_labels::KeyValues;
 use serde_json::Value;
 
+use super::condition::ConditionFacts;
 use super::node::NodeFacts;
 use crate::facts::{
     ACCOUNT, EARLIER_CALLS_SINCE, INTENDED_ACCOUNT, INTENDED_PLACE, PLACE, RawJson, Version, recorded_wait,
@@ -255,7 +256,7 @@ impl MachineFacts {
     pub fn update_stage(&self) -> Option<&str> {
         let mut conditions = self.status.conditions.iter();
         let shown = conditions.find(|condition| condition.kind == conditions::NODE_IN_PLACE_UPDATE);
-        shown.map(|condition| condition.reason.as_str())
+        shown.map(ConditionFacts::reason)
     }
 
     /// Whether the Machine is selected for an update in place that has not succeeded yet. A user
@@ -337,28 +338,10 @@ impl StatusFacts {
             timeout_active: current.timeout_active,
             preserve_until: current.preserve_expiry_time.map(|time| time.0),
             operation: status.last_operation.clone().unwrap_or_default(),
-            conditions: status.conditions.iter().filter_map(ConditionFacts::of).collect(),
+            conditions: status.conditions.iter().map(ConditionFacts::of).collect(),
             addresses: status.addresses.clone(),
             last_known_state: status.last_known_state.clone().filter(|state| !state.is_empty()),
         }
-    }
-}
-
-impl ConditionFacts {
-    /// Reads a condition of any kind: all kinds have the same five fields.
-    pub fn of(condition: &impl serde::Serialize) -> Option<Self> {
-        let raw = serde_json::to_value(condition).ok()?;
-        let text = |field: &str| raw.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let since = text("lastTransitionTime").parse().ok();
-        let (kind, status, reason) = (text("type"), text("status"), text("reason"));
-        Some(Self { kind, status, reason, since, raw: RawJson::of(&raw)? })
-    }
-}
-
-impl ConditionFacts {
-    /// Returns a text field of the condition, such as `message`; empty if there is none.
-    pub fn text(&self, field: &str) -> String {
-        self.raw.value().get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 }
 
@@ -394,8 +377,8 @@ pub struct StatusFacts {
     pub preserve_until: Option<Timestamp>,
     /// `lastOperation`.
     pub operation: LastOperation,
-    /// Conditions copied from the Node, raw.
-    pub conditions: Vec<ConditionFacts>,
+    /// Conditions copied from the Node.
+    pub conditions: Box<[ConditionFacts]>,
     /// Addresses of the instance; only without a target cluster.
     pub addresses: Vec<NodeAddress>,
     /// The text that the driver stores; absent if empty.
@@ -420,19 +403,4 @@ pub enum ReadPhase {
         /// `lastUpdateTime`.
         since: Option<String>,
     },
-}
-
-/// One condition, with the compared fields extracted.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ConditionFacts {
-    /// Type of the condition, for example `Ready`.
-    pub kind: String,
-    /// `True`, `False` or `Unknown`.
-    pub status: String,
-    /// Reason of the condition.
-    pub reason: String,
-    /// When the status last changed.
-    pub since: Option<Timestamp>,
-    /// The whole condition, as it is copied.
-    pub raw: RawJson,
 }

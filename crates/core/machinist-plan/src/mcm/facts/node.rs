@@ -8,7 +8,7 @@ use machinist_api::constants::{annotations, conditions, finalizers, labels, tain
 use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_labels::KeyValues;
 
-use super::machine::ConditionFacts;
+use super::condition::ConditionFacts;
 use super::machine::MachineFacts;
 use super::machine::{has_finalizer, is_preserve_value};
 use crate::facts::Version;
@@ -88,7 +88,7 @@ pub struct NodeFacts {
     /// `spec.taints`, raw. Guards distinguish absent from empty.
     pub taints: Option<Vec<Taint>>,
     /// Conditions of the Node.
-    pub conditions: Vec<ConditionFacts>,
+    pub conditions: Box<[ConditionFacts]>,
     /// Names of the attached volumes in the status.
     pub attached: Box<[Box<str>]>,
     /// `status.capacity`, by resource.
@@ -122,7 +122,7 @@ impl NodeFacts {
             provider_id: spec.and_then(|spec| spec.provider_id.clone()),
             unschedulable: spec.and_then(|spec| spec.unschedulable),
             taints: spec.and_then(|spec| spec.taints.clone()),
-            conditions: conditions.into_iter().flatten().filter_map(ConditionFacts::of).collect(),
+            conditions: conditions.into_iter().flatten().map(ConditionFacts::of).collect(),
             attached: attached.into_iter().flatten().map(|volume| volume.name.as_str().into()).collect(),
             capacity: capacity.map(|(key, value)| (key.as_str(), value.0.as_str())).collect(),
         }

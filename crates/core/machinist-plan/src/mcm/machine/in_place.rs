@@ -169,7 +169,7 @@ impl Update<'_> {
 
     /// The reason of the condition.
     fn stage(&self) -> Option<&str> {
-        self.node.condition(conditions::NODE_IN_PLACE_UPDATE).map(|condition| &*condition.reason)
+        self.node.condition(conditions::NODE_IN_PLACE_UPDATE).map(|condition| condition.reason())
     }
 
     fn say(&self, reason: &'static str, message: impl Into<String>, plan: &mut Plan<Action>) {

@@ -191,7 +191,7 @@ fn reason(s: &Snapshot) -> &'static str {
 /// Whether the Node reports that it is preserved, for today's reason.
 fn has_condition(s: &Snapshot, node: &NodeFacts) -> bool {
     let condition = node.condition(conditions::NODE_PRESERVED);
-    condition.is_some_and(|condition| condition.status == "True" && condition.reason == reason(s))
+    condition.is_some_and(|condition| condition.status == "True" && condition.reason() == reason(s))
 }
 
 // === end ===

@@ -5,12 +5,11 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::NodeAddress;
+use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition};
 use machinist_api::code::{Code, CodedMessage};
 use machinist_api::constants::conditions;
 use machinist_api::{OperationState, OperationType, Phase};
 use machinist_instance::{Error, ErrorKind};
-use serde_json::Value;
 
 use super::snapshot::Snapshot;
 use crate::mcm::facts::{ConditionFacts, StatusFacts};
@@ -24,7 +23,7 @@ pub struct StatusWrite {
     /// The new last operation, with `at` as its time.
     pub operation: Option<OperationWrite>,
     /// The new conditions.
-    pub conditions: Option<Vec<Value>>,
+    pub conditions: Option<Vec<NodeCondition>>,
     /// The new addresses.
     pub addresses: Option<Vec<NodeAddress>>,
     /// The change of the text that the driver stores.
@@ -158,7 +157,7 @@ impl Snapshot {
         let differs = |condition: &ConditionFacts| {
             let tells_by_reason = condition.kind == conditions::NODE_IN_PLACE_UPDATE;
             copy.iter().find(|c| c.kind == condition.kind).is_none_or(|c| {
-                c.status != condition.status || (tells_by_reason && c.reason != condition.reason)
+                c.status != condition.status || (tells_by_reason && c.reason() != condition.reason())
             })
         };
         copy.len() != node.len() || node.iter().any(differs)
@@ -198,7 +197,7 @@ fn timeout_runs(phase: &Phase) -> bool {
 impl StatusWrite {
     /// Adds a copy of the Node's conditions to the write.
     pub(super) fn with_conditions(mut self, node: &[ConditionFacts]) -> Self {
-        self.conditions = Some(node.iter().map(|condition| condition.raw.value()).collect());
+        self.conditions = Some(node.iter().map(ConditionFacts::copied).collect());
         self
     }
 }

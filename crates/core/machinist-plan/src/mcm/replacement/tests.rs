@@ -425,7 +425,7 @@ fn a_machine_whose_node_is_well_again_does_not_fail() {
         for of in snapshot.nodes.values_mut() {
             let Known::Present(node) = &of.node else { panic!("a Node") };
             let mut node = NodeFacts::clone(node);
-            node.conditions[0].status = "True".to_owned();
+            node.conditions[0].status = "True".into();
             of.node = Known::Present(Arc::new(node));
         }
         assert!(plan(&snapshot).actions.is_empty(), "{}", plan(&snapshot));

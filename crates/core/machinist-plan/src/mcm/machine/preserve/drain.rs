@@ -62,16 +62,16 @@ pub(super) fn is_blocked(node: &NodeFacts) -> bool {
 fn says(node: &NodeFacts, status: &str, marker: &str) -> bool {
     let condition = node.condition(conditions::NODE_PRESERVED);
     condition
-        .is_some_and(|condition| condition.status == status && condition.text("message").starts_with(marker))
+        .is_some_and(|condition| condition.status == status && condition.message().starts_with(marker))
 }
 
 /// Reports a blocked drain in the condition and by an Event, at most every 30 seconds.
 fn say_blocked(s: &Snapshot, node: &Arc<NodeFacts>, blocked: &McmReason) -> Vec<Action> {
     let message = format!("{} {blocked}", markers::PRESERVED_NODE_NOT_DRAINED);
     let current = node.condition(conditions::NODE_PRESERVED);
-    let written = current.and_then(|condition| condition.text("lastHeartbeatTime").parse().ok());
+    let written = current.and_then(|condition| condition.written);
     let is_blocked = is_blocked(node);
-    let is_said = is_blocked && current.is_some_and(|condition| condition.text("message") == message);
+    let is_said = is_blocked && current.is_some_and(|condition| condition.message() == message);
     let write = (!is_said).then(|| set_condition(node, "False", reason(s), message.clone()));
     hindrance::report(s.now, written.filter(|_| is_blocked), write, message)
 }
