@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use machinist_instance::{
-    AccountId, Boot, Error, ErrorKind, Instance, InstanceRef, Place, Power, Promises, ProviderId, Sighting,
+    AccountId, Boot, Error, ErrorKind, Instance, InstanceRef, KeyScope, Place, Power, Promises, ProviderId,
+    Sighting,
 };
 
 /// The result of a lookup.
@@ -167,6 +168,8 @@ pub struct Answers {
     pub made_in: MadeIn,
     /// The place of the first call of this process that may have created the instance.
     pub called_in: Option<Place>,
+    /// The key scope of the last call of this process that may have created the instance.
+    pub called_within: Option<KeyScope>,
     /// The current row of absences that an account has reported.
     pub absence: Option<Absence>,
     /// Since when each `find` has shown the instance neither running nor stopped.

@@ -22,9 +22,9 @@ use async_trait::async_trait;
 use jiff::SignedDuration;
 use machinist_instance::{
     AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Boot, BootstrapData, BootstrapStatus,
-    CallBudget, Credential, Ensured, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, Marks, Place,
-    Progress, Promises, ProviderId, Readiness, RecordedId, Route, RouteSpec, RouteTable, Scope, Sighting,
-    VolumeSource,
+    CallBudget, Credential, Ensured, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyScope,
+    Marks, Place, Progress, Promises, ProviderId, Readiness, RecordedId, Route, RouteSpec, RouteTable, Scope,
+    Sighting, VolumeSource,
 };
 use serde_json::Value;
 
@@ -116,6 +116,17 @@ pub trait Provider: Send + Sync {
     /// Returns the place that an id of this provider names; `None` if its ids name none.
     fn place_of(&self, _id: &ProviderId) -> Option<Place> {
         None
+    }
+
+    /// Reads from a provider spec within which part of the place the cloud recognises a repeated
+    /// creation, without calling the cloud. Two specs with one key scope never create two
+    /// instances for one key. If the key scope of a class changes after a call that may have
+    /// created the instance, the controller repeats the call only when reads would show that
+    /// instance, and `ensure` must return it.
+    ///
+    /// A provider whose cloud recognises a key in the whole place keeps the default.
+    fn key_scope(&self, _provider_spec: &Value) -> KeyScope {
+        KeyScope::WHOLE
     }
 
     /// Computes the name of the cloud account that a credential opens in a place, without calling

@@ -32,5 +32,5 @@ pub use identity::{IdentityError, InstanceKey, NativeId, NodeName, ProviderId, R
 pub use instance::{Address, AddressKind, Foreign, Instance, InstanceRef, Marks, Power, Scope, Sighting};
 pub use promises::{CallBudget, CallRate, CreateGuarantee, KeyTag, Promises};
 pub use route::{Route, RouteSpec, RouteTable};
-pub use spec::{AccountId, Credential, InstanceSpec, Place, UserData};
+pub use spec::{AccountId, Credential, InstanceSpec, KeyScope, Place, UserData};
 pub use volume::VolumeSource;

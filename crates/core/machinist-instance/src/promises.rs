@@ -74,7 +74,8 @@ impl Promises {
 /// How a cloud prevents a second instance for one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CreateGuarantee {
-    /// The cloud deduplicates creations by a client token.
+    /// The cloud deduplicates creations by a client token. If the token counts only in a part of a
+    /// place, the provider names that part as the [`crate::KeyScope`] of a class.
     NativeKey,
     /// The cloud rejects a second instance of the same name.
     UniqueName,

@@ -138,6 +138,40 @@ impl fmt::Display for Place {
     }
 }
 
+/// The part of a place within which the cloud recognises a repeated creation, as its provider
+/// writes it, for example a subnet. In another part, a request with the same key may create a
+/// second instance. The text is on API objects, so it contains no secret.
+///
+/// ```
+/// use machinist_instance::KeyScope;
+///
+/// assert_eq!(KeyScope::new("subnet-1").to_string(), "subnet-1");
+/// assert_eq!(KeyScope::WHOLE, KeyScope::new(""));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct KeyScope(Cow<'static, str>);
+
+impl KeyScope {
+    /// The whole place: a key creates one instance in all of it.
+    pub const WHOLE: Self = Self(Cow::Borrowed(""));
+
+    /// A part of a place in the spelling of its provider.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(Cow::Owned(text.into()))
+    }
+
+    /// The part as text; empty for the whole place.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for KeyScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The name of a cloud account. Limits, pools and proofs of ownership are kept per account.
 ///
 /// The name is a truncated SHA-256 hash. The credential cannot be derived from it, so the name may

@@ -26,6 +26,13 @@ pub const PLACE: &str = "machinist.dev/place";
 pub const INTENDED_ACCOUNT: &str = "machinist.dev/intended-account";
 /// Annotation of a Machine, beside [`INTENDED_ACCOUNT`]: the place of that call.
 pub const INTENDED_PLACE: &str = "machinist.dev/intended-place";
+/// Annotation of a bootstrap token: the key scope of the first call that may create the instance,
+/// as [`machinist_instance::KeyScope`] spells it. It is absent if a key counts in the whole place.
+pub const KEY_SCOPE: &str = "machinist.dev/key-scope";
+/// Annotation of a Machine whose instance is not recorded yet: the key scope of the last call that
+/// may create it, for a Machine without a token with [`KEY_SCOPE`], or if a user edited the class
+/// after the token was created.
+pub const INTENDED_KEY_SCOPE: &str = "machinist.dev/intended-key-scope";
 /// Annotation of a deleted Machine, and of a Service without a wanted load balancer: when a process
 /// found first that it must wait for the calls of earlier processes. Later processes count from
 /// this time and not from their own start.

@@ -12,7 +12,8 @@ use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
 use machinist_driver_http::{Http, HttpCaller, Now, Traffic, Transport};
 use machinist_instance::{
     AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
-    InstanceSpec, KeyTag, Marks, Place, Promises, ProviderId, RecordedId, Scope, Sighting, VolumeSource,
+    InstanceSpec, KeyScope, KeyTag, Marks, Place, Promises, ProviderId, RecordedId, Scope, Sighting,
+    VolumeSource,
 };
 use serde_json::Value;
 
@@ -134,6 +135,10 @@ impl Provider for AwsProvider {
 
     fn place_of(&self, id: &ProviderId) -> Option<Place> {
         id::place(id)
+    }
+
+    fn key_scope(&self, provider_spec: &Value) -> KeyScope {
+        spec::key_scope(provider_spec)
     }
 
     fn account(&self, credential: &Credential, place: &Place) -> AccountId {

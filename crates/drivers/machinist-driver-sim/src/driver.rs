@@ -9,7 +9,8 @@ use machinist_cloud_sim::{Caller, Cloud, NoAnswer, Reply, Request};
 use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
 use machinist_instance::{
     AccountId, CallRate, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef,
-    InstanceSpec, KeyTag, Marks, Place, Promises, ProviderId, RecordedId, Scope, Sighting, VolumeSource,
+    InstanceSpec, KeyScope, KeyTag, Marks, Place, Promises, ProviderId, RecordedId, Scope, Sighting,
+    VolumeSource,
 };
 use serde_json::Value;
 
@@ -109,6 +110,10 @@ impl Provider for SimProvider {
 
     fn place(&self, provider_spec: &Value) -> Result<Place, Error> {
         spec::place(provider_spec)
+    }
+
+    fn key_scope(&self, provider_spec: &Value) -> KeyScope {
+        spec::key_scope(provider_spec)
     }
 
     fn account(&self, credential: &Credential, place: &Place) -> AccountId {

@@ -1,6 +1,6 @@
 //! The `providerSpec` of a class for this cloud.
 
-use machinist_instance::{Error, ErrorKind, Place};
+use machinist_instance::{Error, ErrorKind, KeyScope, Place};
 use serde_json::{Map, Value};
 
 /// Maximum of `bootSeconds`: longer than any creation timeout, and short enough to reject most
@@ -67,6 +67,13 @@ pub(crate) const DEFAULT_REGION: &str = "default";
 pub(crate) fn place(spec: &Value) -> Result<Place, Error> {
     let Value::Object(fields) = spec else { return Err(invalid("providerSpec", "an object")) };
     Ok(Place::new(text(fields, "region")?.unwrap_or_else(|| DEFAULT_REGION.to_owned())))
+}
+
+/// Reads within which zone the cloud recognises a key, if its setting `keysPerZone` says so. A
+/// class without a zone uses one that the cloud chooses.
+pub(crate) fn key_scope(spec: &Value) -> KeyScope {
+    let zone = spec.as_object().and_then(|fields| text(fields, "zone").ok().flatten());
+    zone.map_or(KeyScope::WHOLE, KeyScope::new)
 }
 
 /// In every cloud, names of sizes, zones and images are shorter.

@@ -42,9 +42,17 @@ pub(crate) struct Facts<'a> {
     pub(crate) fault: Option<&'a Fault>,
 }
 
-/// Creates an instance unless one was ever made for that key.
+/// Creates an instance unless one was ever made for that key, or in that zone for that key.
 pub(crate) fn ensure(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, CloudRefusal> {
-    let Facts { state, reach, now, .. } = facts;
+    let Facts { state, settings, now, .. } = facts;
+    let mut reach = facts.reach;
+    if settings.keys_per_zone {
+        let by_key = InstanceRef { key: Some(request.key.clone()), ..InstanceRef::default() };
+        if let Some(shown) = state.locate(&by_key, reach, now, Sight::Lagging) {
+            return Ok(Effect::none(CallOutcome::Found, Some(shown.id.clone())));
+        }
+        reach.zone = Some(request.zone.as_deref().unwrap_or(&settings.zone));
+    }
     if let Some(made) = state.by_key(&request.key, reach) {
         return if made.key.as_ref() != Some(&request.key) {
             let message = format!("{} was made for this key and was given another one", made.id);
@@ -60,7 +68,9 @@ pub(crate) fn ensure(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect
             ))
         };
     }
-    match state.by_name(&request.name, reach, now) {
+    // An instance of another program is adopted in each zone.
+    let same_name = state.by_name(&request.name, facts.reach, now);
+    match same_name.filter(|found| found.key.is_none() || reach.has(found)) {
         Some(same_name) => adopt(facts, request, same_name),
         None => create(facts, request),
     }
@@ -147,7 +157,7 @@ pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, Cl
     let Facts { state, settings, .. } = facts;
     let serial = state.next_serial();
     let id = foreigner.id.clone().unwrap_or_else(|| new_id(settings, serial, &foreigner.name, state));
-    let of_project = Reach { project: Some(&foreigner.project), region: None };
+    let of_project = Reach { project: Some(&foreigner.project), ..Reach::default() };
     let taken = state.by_id(&id).is_some()
         || foreigner.key.as_ref().is_some_and(|key| state.by_key(key, of_project).is_some());
     if taken {

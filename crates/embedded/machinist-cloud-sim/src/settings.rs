@@ -23,6 +23,9 @@ pub struct Settings {
     pub region: String,
     /// The zone of instances that request none.
     pub zone: String,
+    /// Whether a key makes one instance in each zone, as a client token of EC2 does. A creation
+    /// then looks first, with the lag of reads.
+    pub keys_per_zone: bool,
     /// A promise: reads show every instance at most this long after it was made.
     #[serde(with = "seconds", rename = "visibleWithinSeconds")]
     pub visible_within: Duration,
@@ -64,6 +67,7 @@ impl Default for Settings {
             ids: IdStyle::Numbered,
             region: "sim-1".to_owned(),
             zone: "sim-1a".to_owned(),
+            keys_per_zone: false,
             visible_within: Duration::from_secs(2),
             call_bound: Duration::from_secs(1),
             lag: Duration::ZERO,
@@ -86,7 +90,7 @@ impl Settings {
             Some("") => Some(self.region.as_str()),
             region => region,
         };
-        Reach { project: Some(self.project_of(caller.token)), region }
+        Reach { project: Some(self.project_of(caller.token)), region, zone: None }
     }
 
     /// The project that a call with that token sees.

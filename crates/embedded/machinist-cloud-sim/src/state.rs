@@ -23,6 +23,8 @@ pub(crate) struct Reach<'a> {
     pub(crate) project: Option<&'a str>,
     /// Only instances of this region.
     pub(crate) region: Option<&'a str>,
+    /// Only instances of this zone.
+    pub(crate) zone: Option<&'a str>,
 }
 
 impl Reach<'_> {
@@ -30,6 +32,7 @@ impl Reach<'_> {
     pub(crate) fn has(self, entry: &LedgerEntry) -> bool {
         self.project.is_none_or(|project| entry.project == project)
             && self.region.is_none_or(|region| entry.region == region)
+            && self.zone.is_none_or(|zone| entry.zone == zone)
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn ownership(
     asked: &Asked<'_>,
 ) -> Ownership {
     let of_token = asked.token.ours().and_then(|token| token.account.clone());
-    let intended = of_token.or_else(|| machine.intent().0);
+    let intended = of_token.or_else(|| machine.intent().account);
     let recorded = machine.account();
     let mut ownership = Ownership { account, recorded, intended, ..Ownership::default() };
     let Some(today) = &ownership.account else { return ownership };

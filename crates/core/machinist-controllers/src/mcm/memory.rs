@@ -218,6 +218,7 @@ impl Memory {
                 waited: answers.waited,
                 made_in: std::mem::take(&mut answers.made_in),
                 called_in: answers.called_in.take(),
+                called_within: answers.called_within.take(),
                 shown_in: answers.shown_in.take(),
                 ..Answers::default()
             };

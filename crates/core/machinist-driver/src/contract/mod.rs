@@ -61,6 +61,12 @@ pub trait Subject: Send + Sync {
         None
     }
 
+    /// A valid provider spec in the same place with another key scope; `None` if a key counts in
+    /// the whole place.
+    fn other_key_scope(&self) -> Option<Value> {
+        None
+    }
+
     /// A provider spec whose instances need an initialization; `None` if the cloud has no such
     /// instances.
     fn uninitialized_spec(&self) -> Option<Value> {

@@ -1,6 +1,6 @@
 //! Rules for places: an instance is seen only in the place in which it was created.
 
-use machinist_instance::{InstanceSpec, Place, Sighting};
+use machinist_instance::{InstanceSpec, KeyScope, Place, Sighting};
 use serde_json::Value;
 
 use super::bench::{Bench, by_id, by_key, by_name, check, fail};
@@ -11,6 +11,7 @@ cases![
     places_of_one_credential_are_two_accounts,
     another_place_cannot_see_the_instance,
     a_place_refuses_the_spec_of_another_place,
+    another_key_scope_returns_the_visible_instance,
 ];
 
 async fn an_id_names_the_place_of_its_instance_or_none(bench: &Bench<'_>) -> Played {
@@ -60,6 +61,29 @@ async fn a_place_refuses_the_spec_of_another_place(bench: &Bench<'_>) -> Played 
     let refused = bench.driver.instances().ensure(&spec).await;
     bench.fails(refused, "ensure", &format!("a refusal of the spec for {there}"))?;
     bench.check_alive(&spec.key, 0).await
+}
+
+/// The controller repeats a call in another key scope only when reads show the instance.
+async fn another_key_scope_returns_the_visible_instance(bench: &Bench<'_>) -> Played {
+    let spec = bench.spec("a");
+    let provider = bench.subject.provider();
+    let here = provider.key_scope(&spec.provider_spec);
+    let Some(provider_spec) = bench.subject.other_key_scope() else {
+        return check(here == KeyScope::WHOLE, || {
+            format!("key_scope: expected the whole place of a subject without another one, got {here}")
+        });
+    };
+    let edited = InstanceSpec { provider_spec, ..spec.clone() };
+    check(provider.place(&edited.provider_spec) == provider.place(&spec.provider_spec), || {
+        "other_key_scope: expected a spec of the same place".to_owned()
+    })?;
+    let there = provider.key_scope(&edited.provider_spec);
+    check(there != here, || format!("key_scope: {here} for both specs"))?;
+    let first = bench.ensure(&spec).await?;
+    bench.wait_until_visible().await;
+    let second = bench.ensure(&edited).await?;
+    check(first.id == second.id, || format!("two instances for one key: {} and {}", first.id, second.id))?;
+    bench.check_alive(&spec.key, 1).await
 }
 
 /// Returns the place of a provider spec.

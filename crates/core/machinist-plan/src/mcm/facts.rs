@@ -18,7 +18,7 @@ pub use class::{ClassFacts, SecretFacts, TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_EN
 pub use condition::ConditionFacts;
 pub use freeze::{FreezeFacts, FrozenCondition};
 pub use machine::{
-    DELETION_HELD, MachineFacts, OwnerFacts, Preserved, PreservedBy, ReadPhase, StatusFacts,
+    CreationIntent, DELETION_HELD, MachineFacts, OwnerFacts, Preserved, PreservedBy, ReadPhase, StatusFacts,
 };
 pub use machine_deployment::MachineDeploymentFacts;
 pub use machine_set::{MachineSetFacts, NodeMarks, PROTECTED_FROM_AUTOSCALER};

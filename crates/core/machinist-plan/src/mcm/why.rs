@@ -49,6 +49,16 @@ pub enum McmReason {
         /// The place that the class names now.
         now: String,
     },
+    /// The class was edited after a call that may have created the instance, and the cloud does not
+    /// recognise a repetition of that call with the new class.
+    CreationElsewhere {
+        /// Name of the class.
+        class: String,
+        /// The key scope of that call, if it is known.
+        began: Option<String>,
+        /// The key scope that the class names now.
+        now: String,
+    },
     /// The class has no finalizer yet, so it might be deleted before its instances. The machine
     /// controller adds the finalizer.
     ClassUnheld {
@@ -596,6 +606,14 @@ impl fmt::Display for McmReason {
                 f,
                 "MachineClass {class} names {now} now, and the creation of this instance began in {began}"
             ),
+            Self::CreationElsewhere { class, began, now } => {
+                let began = began.as_deref().unwrap_or("another part of the cloud");
+                write!(
+                    f,
+                    "checking that no instance was created in {began}: MachineClass {class} names {now} now, where \
+                     the cloud would create a second one"
+                )
+            }
             Self::ClassUnheld { class } => {
                 write!(
                     f,

@@ -14,7 +14,7 @@ mod storage;
 use std::collections::BTreeMap;
 
 use machinist_driver::unknown_fields;
-use machinist_instance::{Error, Place};
+use machinist_instance::{Error, KeyScope, Place};
 use serde_json::Value;
 
 use crate::tag;
@@ -166,6 +166,17 @@ impl ProviderSpec {
 /// `InvalidSpec` if the class names no region.
 pub(crate) fn place(spec: &Value) -> Result<Place, Error> {
     Ok(Place::new(region(&Fields::of(SPEC, spec)?)?))
+}
+
+/// The part of the region within which EC2 recognises a client token. The documentation of EC2 says
+/// that a repeated request may have another availability zone, so each zone creates an instance.
+/// Only EC2 knows the zone of a subnet. All interfaces of an instance are in one zone, so the first
+/// subnet names it. Two subnets of one zone cost a wait that is not needed.
+///
+/// Nothing is created for a class that cannot be read.
+pub(crate) fn key_scope(spec: &Value) -> KeyScope {
+    let first = ProviderSpec::parse(spec).ok().and_then(|spec| spec.interfaces.into_iter().next());
+    first.map_or(KeyScope::WHOLE, |interface| KeyScope::new(interface.subnet))
 }
 
 /// The tags of a class; none if they cannot be read.

@@ -50,6 +50,12 @@ impl Subject for Cloud {
         Some(class)
     }
 
+    fn other_key_scope(&self) -> Option<Value> {
+        let mut class = class();
+        class["networkInterfaces"][0]["subnetID"] = json!("subnet-2");
+        Some(class)
+    }
+
     fn uninitialized_spec(&self) -> Option<Value> {
         let mut class = class();
         class["srcAndDstChecksEnabled"] = json!(false);

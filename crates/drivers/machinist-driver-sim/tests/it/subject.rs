@@ -28,6 +28,7 @@ pub(crate) fn settings() -> Settings {
     Settings {
         lag: Duration::from_millis(500),
         delete: Duration::from_secs(1),
+        keys_per_zone: true,
         projects: BTreeMap::from([(OTHER_TOKEN.to_owned(), "another".to_owned())]),
         ..Settings::default()
     }
@@ -67,6 +68,10 @@ impl Subject for SimSubject {
 
     fn elsewhere(&self) -> Option<Value> {
         Some(json!({"instanceType": "m5.large", "region": "sim-2"}))
+    }
+
+    fn other_key_scope(&self) -> Option<Value> {
+        Some(json!({"size": "m5.large", "zone": "sim-1c"}))
     }
 
     fn uninitialized_spec(&self) -> Option<Value> {

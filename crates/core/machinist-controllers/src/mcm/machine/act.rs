@@ -10,9 +10,12 @@ use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_instance::{InstanceSpec, Place};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
-use machinist_plan::facts::{ACCOUNT, EARLIER_CALLS_SINCE, INTENDED_ACCOUNT, INTENDED_PLACE, PLACE};
+use machinist_plan::facts::{
+    ACCOUNT, EARLIER_CALLS_SINCE, INTENDED_ACCOUNT, INTENDED_KEY_SCOPE, INTENDED_PLACE, PLACE,
+};
 use machinist_plan::mcm::facts::{
-    AttachmentFacts, DELETION_HELD, JOINED_AS, MachineFacts, NODE_MARK, NodeFacts, Token, TokenFacts,
+    AttachmentFacts, CreationIntent, DELETION_HELD, JOINED_AS, MachineFacts, NODE_MARK, NodeFacts, Token,
+    TokenFacts,
 };
 use machinist_plan::mcm::machine::{Action, OperationWrite, Severity, Snapshot};
 use machinist_runtime::Stop;
@@ -83,7 +86,7 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             if let Some(place) = place.filter(|place| machine.place().as_ref() != Some(place)) {
                 patch = patch.set_annotation(machine.annotations.as_ref(), PLACE, place.as_str());
             }
-            for intent in [INTENDED_ACCOUNT, INTENDED_PLACE] {
+            for intent in [INTENDED_ACCOUNT, INTENDED_PLACE, INTENDED_KEY_SCOPE] {
                 patch = patch.remove_annotation(machine.annotations.as_ref(), intent);
             }
             write.patch::<MachineFacts>(with_priority(patch, machine, priority)).await
@@ -96,10 +99,11 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             );
             write.patch::<MachineFacts>(patch).await
         }
-        Action::RecordIntent { account, place } => {
+        Action::RecordIntent(CreationIntent { account, place, key_scope }) => {
             let changes = [
                 (INTENDED_ACCOUNT, account.map(|account| account.as_str().to_owned())),
                 (INTENDED_PLACE, place.map(|place| place.as_str().to_owned())),
+                (INTENDED_KEY_SCOPE, key_scope.map(|scope| scope.as_str().to_owned())),
             ];
             let changes = changes.map(|(name, value)| (name.to_owned(), value)).into();
             let patch = GuardedPatch::new(&machine.uid);
@@ -158,9 +162,9 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             let charged = [own_key[0].clone(), replacement];
             Write { charged: &charged, ..write }.delete::<MachineFacts>(&machine.uid).await
         }
-        Action::CreateToken { id, expires, account, place } => {
+        Action::CreateToken { id, expires, intent } => {
             namespace::know(runtime).await?;
-            token::create(runtime, &own_key, machine, &id, expires, (account.as_ref(), place.as_ref())).await
+            token::create(runtime, &own_key, machine, &id, expires, intent).await
         }
         Action::DeleteToken(token) => {
             let key = token::secret_key(&token.id);
@@ -321,7 +325,9 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
         }
         // The class was read again. A user may have moved it meanwhile.
         let provider = observe::provider_of(runtime, Some(&made_from.class), machine);
-        if provider.place(&made_from.class.provider_spec).ok() != s.place.of_class {
+        let provider_spec = &made_from.class.provider_spec;
+        let is_moved = provider.place(provider_spec).ok() != s.place.of_class;
+        if is_moved || provider.key_scope(provider_spec) != s.key_scope.of_class {
             return Err(Stop::NotNow("the class has changed"));
         }
         let asking = asking_with(runtime, s, &made_from)?;

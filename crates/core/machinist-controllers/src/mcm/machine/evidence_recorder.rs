@@ -5,7 +5,7 @@ use crate::mcm::contract::Runtime;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use machinist_instance::{Error, Instance, Sighting};
+use machinist_instance::{Error, Instance, InstanceSpec, KeyScope, Sighting};
 use machinist_kube::recorder::EventType;
 use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::machine::CREATE_FAILED;
@@ -17,6 +17,13 @@ use crate::mcm::evidence::{InstanceMatch, take_list, take_sighting};
 use crate::mcm::key::Key;
 use crate::mcm::reference::object_key;
 use machinist_core::MadeIn;
+
+/// Where the calls before another one may have created the instance.
+#[derive(Default)]
+pub(super) struct Before {
+    made_in: MadeIn,
+    called_within: Option<KeyScope>,
+}
 
 /// Evaluates the result of one call for one Machine.
 pub(super) struct EvidenceRecorder {
@@ -34,31 +41,34 @@ impl EvidenceRecorder {
 
     /// Records that an instance may be created from now on. Returns where it may have been created
     /// before.
-    pub(super) fn may_be_made(&self) -> MadeIn {
+    pub(super) fn may_be_made(&self, spec: &InstanceSpec) -> Before {
         let mut world = self.runtime.lock();
         let Some(answers) = world.seen.memory.answers.get_mut(&self.machine.uid) else {
-            return MadeIn::Nowhere;
+            return Before::default();
         };
-        let before = answers.made_in.clone();
+        let before =
+            Before { made_in: answers.made_in.clone(), called_within: answers.called_within.clone() };
         if let Some(opened) = &self.opened {
-            answers.made_in = before.and(opened.account());
+            answers.made_in = before.made_in.and(opened.account());
             answers.called_in.get_or_insert_with(|| opened.place.clone());
+            answers.called_within = Some(opened.provider.key_scope(&spec.provider_spec));
         }
         before
     }
 
     /// Handles the result of `ensure`. After a definite rejection, no instance was created.
-    pub(super) fn ensured(&self, answer: &Result<Instance, Error>, before: MadeIn) {
+    pub(super) fn ensured(&self, answer: &Result<Instance, Error>, before: Before) {
         if let Ok(instance) = answer {
             self.tell_if_ownerless(instance);
         }
         let made_nothing = matches!(answer, Err(error) if !error.may_have_effect());
         let mut world = self.runtime.lock();
         if made_nothing && let Some(answers) = world.seen.memory.answers.get_mut(&self.machine.uid) {
-            if before == MadeIn::Nowhere {
+            if before.made_in == MadeIn::Nowhere {
                 answers.called_in = None;
             }
-            answers.made_in = before;
+            answers.made_in = before.made_in;
+            answers.called_within = before.called_within;
         }
     }
 

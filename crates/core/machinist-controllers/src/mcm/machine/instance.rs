@@ -113,7 +113,7 @@ pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop>
     asking.runtime.require_fresh::<MachineFacts>(&key, "the watch of Machines is silent")?;
     let recorder = EvidenceRecorder::of(&asking);
     let call = |driver: Arc<dyn Driver>| async move {
-        let before = recorder.may_be_made();
+        let before = recorder.may_be_made(&spec);
         let made = driver.instances().ensure(&spec).await;
         recorder.ensured(&made, before);
         made

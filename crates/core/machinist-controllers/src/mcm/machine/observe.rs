@@ -9,13 +9,15 @@ use machinist_core::instance::{Listed, Shared};
 use machinist_core::reverted::{Fix, is_reverted};
 use machinist_core::{Answers, Call, Known};
 use machinist_driver::Provider;
-use machinist_instance::{Credential, Error, Place, ProviderId};
+use machinist_instance::{Credential, Error, KeyScope, Place, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::{Eviction, NodeVolumes};
 use machinist_plan::mcm::facts::{
     ClassFacts, JOINED_AS, MachineFacts, NodeFacts, NodeMarks, PodFacts, Token,
 };
-use machinist_plan::mcm::machine::{MachineIdentity, OtherNode, PlaceFacts, SecretNeed, Snapshot, owner};
+use machinist_plan::mcm::machine::{
+    KeyScopeFacts, MachineIdentity, OtherNode, PlaceFacts, SecretNeed, Snapshot, owner,
+};
 use machinist_plan::mcm::{Reads, TargetSilence, TokenUse};
 use machinist_runtime::{Account, Opened, fingerprint};
 use serde_json::Value;
@@ -66,6 +68,14 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     let token = token(seen, &machine);
     let place = place(runtime, &machine, class.map(|class| &**class), &token, &answers);
     let provider = provider_of(runtime, class.map(|class| &**class), &machine);
+    let key_scope = KeyScopeFacts {
+        called: answers.called_within.clone(),
+        // The Machine records the later call.
+        intended: machine.intent().key_scope.or_else(|| token.ours()?.key_scope.clone()),
+        of_class: to_be_made
+            .filter(|class| serves(runtime, &**provider, class))
+            .map_or(KeyScope::WHOLE, |class| provider.key_scope(&class.provider_spec)),
+    };
     let opened = made_from.as_ref().and_then(|made_from| made_from.open(runtime, provider, place.place()));
     let opened = opened.and_then(Result::ok);
     let paused = opened.as_ref().and_then(|opened| opened.account.paused_until());
@@ -123,6 +133,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         node_seen: node.and_then(|node| seen.memory.nodes.get(&node.uid)).cloned().unwrap_or_default(),
         ownership,
         place,
+        key_scope,
         shared,
         cluster: options.cluster.clone(),
         key_holder: evidence::key_holder(seen, &answers),
@@ -159,7 +170,7 @@ fn place(
     let of_token = token.ours().and_then(|token| token.place.clone());
     // The intended call may have had no effect, for example because its place does not exist.
     let knows_no_call = || answers.knows_no_creation(&runtime.process_facts(None), machine.created);
-    let intended = of_token.or_else(|| machine.intent().1).filter(|_| !knows_no_call());
+    let intended = of_token.or_else(|| machine.intent().place).filter(|_| !knows_no_call());
     PlaceFacts {
         of_id: recorded.ours().and_then(|id| provider.place_of(id)),
         recorded: machine.place(),

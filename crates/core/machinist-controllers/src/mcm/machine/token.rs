@@ -7,11 +7,11 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinist_core::orphan::NAMESPACE_TAG;
-use machinist_instance::{AccountId, Place};
 use machinist_kube::ObjectKey;
-use machinist_plan::facts::{ACCOUNT, PLACE};
+use machinist_plan::facts::{ACCOUNT, KEY_SCOPE, PLACE};
 use machinist_plan::mcm::facts::{
-    MachineFacts, NODE_MARK, NodeMark, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, token_description,
+    CreationIntent, MachineFacts, NODE_MARK, NodeMark, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token,
+    token_description,
 };
 use machinist_runtime::Stop;
 
@@ -33,21 +33,23 @@ pub(crate) fn token(seen: &Seen, machine: &MachineFacts) -> Token {
     Token::choose(machine, |id| seen.tokens.get(&secret_key(id)).map(|entry| &entry.facts.facts))
 }
 
-/// Creates the Secret of a token with a new random secret part. `account` and `place` are those in
-/// which the instance will be created.
+/// Creates the Secret of a token with a new random secret part. `intent` says where the instance
+/// will be created.
 pub(super) async fn create(
     runtime: &Arc<Runtime>,
     charged: &[Key],
     machine: &MachineFacts,
     id: &str,
     expires: Timestamp,
-    (account, place): (Option<&AccountId>, Option<&Place>),
+    intent: CreationIntent,
 ) -> Result<(), Stop> {
     let options = runtime.tools.machine();
     let expiration = Timestamp::from_second(expires.as_second()).unwrap_or(expires).to_string();
+    let CreationIntent { account, place, key_scope } = intent;
     let account = account.map(|account| (ACCOUNT.to_owned(), account.as_str().to_owned()));
-    let place = place.filter(|place| **place != Place::WHOLE);
     let place = place.map(|place| (PLACE.to_owned(), place.as_str().to_owned()));
+    let key_scope = key_scope.map(|scope| (KEY_SCOPE.to_owned(), scope.as_str().to_owned()));
+    let intent = account.into_iter().chain(place).chain(key_scope);
     let owner = (TOKEN_OWNER.to_owned(), machine.uid.clone());
     let namespace = runtime.lock().seen.memory.namespace_uid.clone().flatten();
     let namespace = namespace.map(|uid| (NAMESPACE_TAG.to_owned(), uid));
@@ -68,9 +70,7 @@ pub(super) async fn create(
         metadata: ObjectMeta {
             name: Some(key.name.clone()),
             namespace: Some(key.namespace.clone()),
-            annotations: Some(
-                [owner, mark].into_iter().chain(account).chain(place).chain(namespace).collect(),
-            ),
+            annotations: Some([owner, mark].into_iter().chain(intent).chain(namespace).collect()),
             ..ObjectMeta::default()
         },
         type_: Some(TOKEN_TYPE.to_owned()),

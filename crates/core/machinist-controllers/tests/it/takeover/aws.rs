@@ -5,7 +5,7 @@
 //! says so, and a test compares that request with Go's.
 
 use k8s_openapi::ByteString;
-use machinist_driver_aws::{AwsOptions, AwsProvider, Endpoint, Http};
+use machinist_driver_aws::{AwsOptions, AwsProvider, Endpoint, Http, PROMISES};
 use machinist_driver_http::pipe::Pipes;
 use tokio::time::Instant;
 
@@ -64,6 +64,7 @@ fn instance(shown: &Value) -> Ec2Instance {
         id: text(&shown["InstanceId"]),
         account: ACCOUNT.to_owned(),
         region: REGION.to_owned(),
+        zone: "a".to_owned(),
         tags: list(&shown["Tags"]).into_iter().map(tag).collect(),
         token: text(&shown["ClientToken"]),
         launched: text(&shown["LaunchTime"]).parse().expect("a time"),
@@ -148,6 +149,19 @@ const OTHERS: [(&str, End); 3] = [
     ("stale-node", End::Replaced),
 ];
 
+impl After<Fake> {
+    /// Edits the subnet of the class, as a user may.
+    async fn move_class(&self, subnet: &str) {
+        let classes: Api<MachineClass> = Api::default_namespaced(self.user.clone());
+        let class = classes.list(&ListParams::default()).await.expect("a list").items.remove(0);
+        let mut class = serde_json::to_value(class).expect("JSON");
+        class["providerSpec"]["networkInterfaces"][0]["subnetID"] = json!(subnet);
+        let name = text(&class["metadata"]["name"]);
+        let patch = Patch::Merge(json!({"providerSpec": class["providerSpec"]}));
+        classes.patch(&name, &PatchParams::default(), &patch).await.expect("accepted");
+    }
+}
+
 /// Plays a situation, and returns the mistakes and the cloud.
 async fn play(name: &str, end: End) -> (Vec<String>, Fake) {
     let left = Left::read("aws", name);
@@ -217,6 +231,40 @@ async fn creations_that_go_began_are_continued() {
 #[tokio::test(start_paused = true)]
 async fn deletions_that_go_began_are_completed() {
     assert_taken_over(&DELETING, End::Run).await;
+}
+
+/// EC2 recognises a client token in one zone. A user moves the class to another zone after a
+/// request whose answer is lost, while reads do not show its instance.
+#[tokio::test(start_paused = true)]
+async fn a_class_that_moves_to_another_zone_doubles_no_instance() {
+    for is_killed in [false, true] {
+        let left = Left::read("aws", "create-throttled");
+        let fake = account(&left);
+        fake.lock().settings.lag = PROMISES.visible_within;
+        // The process waits so long after the first request that only its memory, or the record
+        // of the Machine, shows the subnet of the second one.
+        let refusal =
+            FaultKind::Refuse { status: 500, code: "InsufficientInstanceCapacity", retry_after: None };
+        fake.arrange("RunInstances", refusal);
+        fake.arrange("RunInstances", FaultKind::EffectThenSilence);
+        let after = After::of(left, fake.clone()).await;
+        let mut processes = after.start();
+        while fake.count("RunInstances") < 2 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        after.move_class("subnet-2").await;
+        if is_killed {
+            drop(processes);
+            processes = after.start();
+        }
+        let made = after.work(End::Run).await;
+        let machines = after.machines().await;
+        let zones: Vec<String> = fake.lock().instances.iter().map(|instance| instance.zone.clone()).collect();
+        assert_eq!((zones, made.len(), machines.len()), (vec!["a".to_owned()], 1, 1), "{is_killed}");
+        assert_eq!(wrong_phase(&machines[0], End::Run), None);
+        assert_eq!(fake.count("RunInstances"), 2, "the instance was found");
+        drop(processes);
+    }
 }
 
 /// Go gives up until its process restarts.

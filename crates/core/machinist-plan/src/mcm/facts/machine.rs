@@ -9,20 +9,34 @@ use machinist_api::constants::{
     annotations, conditions, finalizers, labels, markers::DeletionMarker, reasons,
 };
 use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
-use machinist_instance::{AccountId, InstanceKey, NodeName, Place, ProviderId};
+use machinist_instance::{AccountId, InstanceKey, KeyScope, NodeName, Place, ProviderId};
 use machinist_labels::KeyValues;
 use serde_json::Value;
 
 use super::condition::ConditionFacts;
 use super::node::NodeFacts;
 use crate::facts::{
-    ACCOUNT, EARLIER_CALLS_SINCE, INTENDED_ACCOUNT, INTENDED_PLACE, PLACE, RawJson, Version, recorded_wait,
+    ACCOUNT, EARLIER_CALLS_SINCE, INTENDED_ACCOUNT, INTENDED_KEY_SCOPE, INTENDED_PLACE, PLACE, RawJson,
+    Version, recorded_wait,
 };
 use machinist_core::{Unseen, is_past};
 
 /// On a Machine: the periods in which its deletion waited for a user, as intervals of ISO 8601. The
 /// drain timeout leaves them out.
 pub const DELETION_HELD: &str = "machinist.dev/deletion-held";
+
+/// Where the next call may create the instance of a Machine, as it is written before that call: the
+/// process may end after the call, and a user may change class or Secret.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
+pub struct CreationIntent {
+    /// The account.
+    pub account: Option<AccountId>,
+    /// The place; absent for a cloud with only one.
+    pub place: Option<Place>,
+    /// The part of the place in which the cloud recognises a repetition; absent if that is the
+    /// whole place.
+    pub key_scope: Option<KeyScope>,
+}
 
 /// Planner facts of a Machine.
 #[derive(Debug, Clone)]
@@ -138,11 +152,14 @@ impl MachineFacts {
         self.annotation(PLACE).map(Place::new)
     }
 
-    /// Returns the account and the place of the first call that may create the instance, as written
-    /// before that call for a Machine without a bootstrap token.
-    pub fn intent(&self) -> (Option<AccountId>, Option<Place>) {
-        let account = self.annotation(INTENDED_ACCOUNT).and_then(AccountId::recorded);
-        (account, self.annotation(INTENDED_PLACE).map(Place::new))
+    /// Returns what was written on the Machine before a call that may create the instance. A
+    /// bootstrap token records it otherwise.
+    pub fn intent(&self) -> CreationIntent {
+        CreationIntent {
+            account: self.annotation(INTENDED_ACCOUNT).and_then(AccountId::recorded),
+            place: self.annotation(INTENDED_PLACE).map(Place::new),
+            key_scope: self.annotation(INTENDED_KEY_SCOPE).map(KeyScope::new),
+        }
     }
 
     /// Returns the recorded periods in which the deletion waited for a user.

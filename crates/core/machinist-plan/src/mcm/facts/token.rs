@@ -10,11 +10,11 @@ use crate::generated::hash_of_bytes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use machinist_core::orphan::NAMESPACE_TAG;
-use machinist_instance::{AccountId, Place};
+use machinist_instance::{AccountId, KeyScope, Place};
 
 use super::machine::MachineFacts;
 use super::node::{NODE_MARK, NodeMark};
-use crate::facts::{ACCOUNT, PLACE, Version};
+use crate::facts::{ACCOUNT, KEY_SCOPE, PLACE, Version};
 
 /// Namespace of all bootstrap tokens.
 pub const TOKEN_NAMESPACE: &str = "kube-system";
@@ -50,6 +50,8 @@ pub struct TokenFacts {
     pub account: Option<AccountId>,
     /// The place in which the instance is to be created; absent for a cloud with only one.
     pub place: Option<Place>,
+    /// The key scope in which the instance is to be created; absent if a key counts everywhere.
+    pub key_scope: Option<KeyScope>,
     /// The token's description, which names the Machine in tokens of Go MCM.
     pub description: String,
 }
@@ -74,6 +76,7 @@ impl TokenFacts {
             mark: annotation(NODE_MARK).and_then(|text| NodeMark::parse(text)).map(Box::new),
             account: annotation(ACCOUNT).and_then(|text| AccountId::recorded(text)),
             place: annotation(PLACE).map(Place::new),
+            key_scope: annotation(KEY_SCOPE).map(KeyScope::new),
             description: text("description").unwrap_or_default(),
         }
     }
@@ -189,6 +192,7 @@ mod tests {
             version: Version::default(),
             account: None,
             place: None,
+            key_scope: None,
             id: id.into(),
             uid: "u".into(),
             created: at(created),

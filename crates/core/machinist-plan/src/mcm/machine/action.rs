@@ -5,7 +5,7 @@ use super::node_sync::NodeSync;
 use super::status::StatusWrite;
 use crate::event::Severity;
 use crate::mcm::drain::{self};
-use crate::mcm::facts::{AttachmentFacts, NodeFacts, TokenFacts};
+use crate::mcm::facts::{AttachmentFacts, CreationIntent, NodeFacts, TokenFacts};
 use jiff::Timestamp;
 use machinist_api::MachinePriority;
 use machinist_api::constants::reasons;
@@ -30,11 +30,8 @@ pub enum Action {
         id: String,
         /// When the token expires.
         expires: Timestamp,
-        /// The account in which the instance will be created. The token keeps this record if the
-        /// process dies.
-        account: Option<AccountId>,
-        /// The place in which the instance will be created, kept for the same reason.
-        place: Option<Place>,
+        /// Where the instance will be created. The token keeps this record if the process dies.
+        intent: CreationIntent,
     },
     /// DELETEs the bootstrap token Secret.
     DeleteToken(TokenFacts),
@@ -56,13 +53,8 @@ pub enum Action {
         /// The key that the instance must have before.
         from: InstanceKey,
     },
-    /// Records the account and the place of the call that may create the instance.
-    RecordIntent {
-        /// The account.
-        account: Option<AccountId>,
-        /// The place; absent if nothing names one.
-        place: Option<Place>,
-    },
+    /// Records where the next call may create the instance.
+    RecordIntent(CreationIntent),
     /// Records since when no process creates the instance of this deleted Machine.
     RecordWait(Timestamp),
     /// Asks the driver to complete the recorded instance.
@@ -192,7 +184,7 @@ impl Action {
             | Self::Queue(_)
             | Self::Ensure { .. }
             | Self::List
-            | Self::RecordIntent { .. }
+            | Self::RecordIntent(_)
             | Self::RecordWait(_)
             | Self::Rekey { .. }
             | Self::Initialize
@@ -231,7 +223,7 @@ impl fmt::Display for Action {
             Self::Queue(call) => write!(f, "driver: queue {call}"),
             Self::Ensure { .. } => f.write_str("driver: ensure"),
             Self::List => f.write_str("driver: list"),
-            Self::RecordIntent { .. } => f.write_str("machine: record the account and place of the creation"),
+            Self::RecordIntent(_) => f.write_str("machine: record the account and place of the creation"),
             Self::RecordWait(_) => f.write_str("machine: record the wait for earlier calls"),
             Self::Rekey { id, from } => write!(f, "driver: rekey {id} from {from}"),
             Self::Initialize => f.write_str("driver: initialize"),

@@ -17,7 +17,7 @@ use machinist_api::code::Code;
 use machinist_api::constants::markers;
 use machinist_api::validation::{machine_duration_error, machine_name_error};
 use machinist_api::{OperationType, Phase};
-use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Place, Sighting};
+use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, KeyScope, Place, Sighting};
 
 use super::action::Action;
 use super::action::CREATE_FAILED;
@@ -30,7 +30,7 @@ use super::snapshot::creation_failed;
 use super::status::{OldState, OperationWrite, StateWrite};
 use super::status::{code_of, code_text};
 use super::target_cluster::TargetCluster;
-use crate::mcm::facts::{TOKEN_NAMESPACE, Token, USER_DATA};
+use crate::mcm::facts::{CreationIntent, TOKEN_NAMESPACE, Token, USER_DATA};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 use machinist_core::{Answers, Call, Found, Known, MadeIn, is_past, just_past, plus, retry_after};
 
@@ -160,26 +160,20 @@ fn make(s: &Snapshot) -> Plan<Action> {
     match &s.token {
         Token::Free(id) if wants_token => {
             let expires = plus(s.now, token_lifetime(s) + TOKEN_SPARE);
-            let account = s.ownership.account.clone();
-            Plan::act(
-                Action::CreateToken { id: id.clone(), expires, account, place: s.place.place().cloned() },
-                why("creating the bootstrap token"),
-            )
+            let create = Action::CreateToken { id: id.clone(), expires, intent: intent(s) };
+            Plan::act(create, why("creating the bootstrap token"))
         }
         // The token would have expired when the instance boots. The next pass creates another
         // token.
-        Token::Ours(token) if wants_token && !lasts(token.expires) => Plan::act(
+        Token::Ours(token) if wants_token && !lasts(token.expires) && is_kept_without_token(s) => Plan::act(
             Action::DeleteToken(token.clone()),
             why("deleting the bootstrap token, which expires too soon"),
         ),
-        // The bootstrap token records the intent otherwise, without a write of its own. A token of
-        // Go MCM does not.
-        Token::Free(_) | Token::Ours(_) | Token::Exhausted
-            if s.token.ours().is_none_or(|token| token.account.is_none())
-                && s.machine.intent() != intent(s) =>
-        {
-            let (account, place) = intent(s);
-            Plan::act(Action::RecordIntent { account, place }, why("recording where the instance is created"))
+        Token::Ours(token) if wants_token && !lasts(token.expires) => {
+            Plan::act(Action::RecordIntent(intent(s)), why("recording where the instance is created"))
+        }
+        Token::Free(_) | Token::Ours(_) | Token::Exhausted if !is_recorded(s) => {
+            Plan::act(Action::RecordIntent(intent(s)), why("recording where the instance is created"))
         }
         Token::Free(_) | Token::Ours(_) | Token::Exhausted => {
             let ensure = Action::Ensure { adopt_made_since: s.process.adopts_since(s.machine.created) };
@@ -188,11 +182,28 @@ fn make(s: &Snapshot) -> Plan<Action> {
     }
 }
 
-/// Returns the account and the place of the next call that may create the instance. They are
-/// written before the call: the process may end after it, and a user may change class or Secret.
-fn intent(s: &Snapshot) -> (Option<AccountId>, Option<Place>) {
-    let place = s.place.place().filter(|place| **place != Place::WHOLE);
-    (s.ownership.account.clone(), place.cloned())
+/// Returns where the next call may create the instance.
+fn intent(s: &Snapshot) -> CreationIntent {
+    let key_scope = &s.key_scope.of_class;
+    CreationIntent {
+        account: s.ownership.account.clone(),
+        place: s.place.place().filter(|place| **place != Place::WHOLE).cloned(),
+        key_scope: Some(key_scope).filter(|scope| **scope != KeyScope::WHOLE).cloned(),
+    }
+}
+
+/// Whether an object says where the next call may create the instance. The bootstrap token records
+/// the intent without a write of its own. A token of Go MCM does not, and one that was made before
+/// a user edited the class may name another key scope.
+fn is_recorded(s: &Snapshot) -> bool {
+    let has_record = s.token.ours().is_some_and(|token| token.account.is_some());
+    if has_record { s.key_scope.is_recorded() } else { s.machine.intent() == intent(s) }
+}
+
+/// Whether the key scope of earlier calls stays known when the token is deleted.
+fn is_kept_without_token(s: &Snapshot) -> bool {
+    let key_scope = intent(s).key_scope;
+    key_scope.is_none() || s.machine.intent().key_scope == key_scope
 }
 
 /// Returns how long a token lasts from the call that creates the instance.
@@ -210,23 +221,35 @@ fn token_must_last(s: &Snapshot) -> Duration {
 /// Waits until no earlier call can create the instance. A driver that looks before it creates is
 /// safe only if what was created before is visible: a call of the previous leader may be in flight,
 /// and a call of this process without an answer may take effect late.
+///
+/// A cloud that recognises a repeated creation needs this wait only if an earlier call may have
+/// been made in another key scope.
 fn earlier_call_may_create(s: &Snapshot) -> Option<Plan<Action>> {
     let promises = &s.process.promises;
-    if promises.create != CreateGuarantee::FindThenCreate {
-        return None;
-    }
+    let only_looks = promises.create == CreateGuarantee::FindThenCreate;
+    let elsewhere = |began: Option<&KeyScope>| McmReason::CreationElsewhere {
+        class: s.machine.spec.class.name().to_owned(),
+        began: began.map(ToString::to_string),
+        now: s.key_scope.of_class.to_string(),
+    };
     let wait = |reason: Reason, began: Timestamp| {
         let until = plus(began, promises.absence_takes());
         let next = Step::Expect("the controller asks the cloud to create the instance");
         (s.now < until).then(|| Plan::until(until, Why::new(reason, next).since(began)))
     };
     let unanswered = || {
-        let reason = McmReason::AbsenceNotProven { instance: s.instance().to_string() };
+        let unproven = McmReason::AbsenceNotProven { instance: s.instance().to_string() };
+        let left = || s.key_scope.left_by_own_call().map(|began| elsewhere(Some(began)));
+        let reason = if only_looks { unproven } else { left()? };
         wait(reason.into(), s.answers.unsure_since?)
     };
     let of_predecessor = || {
+        // Every call of a predecessor was written before.
+        let is_left = s.ownership.intended.is_some() && s.key_scope.is_left_by_record();
+        let left = || is_left.then(|| elsewhere(s.key_scope.intended.as_ref()).into());
+        let reason = if only_looks { Reason::PredecessorCalls } else { left()? };
         let may_have = promises.calls_outlive_process && !s.process.saw_creation_of(s.machine.created);
-        wait(Reason::PredecessorCalls, s.process.acting_since()).filter(|_| may_have)
+        wait(reason, s.process.acting_since()).filter(|_| may_have)
     };
     unanswered().or_else(of_predecessor)
 }

@@ -2,6 +2,7 @@
 
 use super::action::Action;
 use super::identity::MachineIdentity;
+use super::key_scope::KeyScopeFacts;
 use super::place::PlaceFacts;
 use super::target_cluster::TargetCluster;
 use crate::mcm::drain::{Eviction, NodeVolumes, VolumeLimits};
@@ -102,6 +103,8 @@ pub struct Snapshot {
     pub ownership: Ownership,
     /// Where in its cloud the instance is.
     pub place: PlaceFacts,
+    /// Within which part of that place the cloud recognises a repeated creation.
+    pub key_scope: KeyScopeFacts,
     /// Facts from the last list of the account.
     pub shared: Shared,
     /// The cluster tag of this installation's instances.
@@ -150,6 +153,7 @@ impl Hash for Snapshot {
             waited: _,
             ownership,
             place,
+            key_scope,
             shared,
             cluster: _,
             key_holder,
@@ -161,7 +165,7 @@ impl Hash for Snapshot {
         (evictions, attachments, volumes, reads, node_seen).hash(state);
         // The end of a pause is converted from the monotonic clock, so its value varies slightly.
         (answers, observes_boot, paused_until.is_some(), ownership, shared, key_holder).hash(state);
-        (needs_initialization, place, unkeyed).hash(state);
+        (needs_initialization, place, key_scope, unkeyed).hash(state);
     }
 }
 

@@ -41,6 +41,7 @@ mod failed_token;
 mod force;
 mod in_place;
 mod initialize;
+mod key_scope;
 mod known_state;
 mod no_target;
 mod node_sync;
@@ -140,6 +141,7 @@ fn world() -> World {
         waited: Duration::ZERO,
         ownership: Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() },
         place: PlaceFacts { of_class: Some(Place::WHOLE), ..PlaceFacts::default() },
+        key_scope: KeyScopeFacts::default(),
         shared: Shared::default(),
         cluster: "ours".to_owned(),
         key_holder: None,
@@ -209,6 +211,7 @@ impl World {
             namespace_uid: None,
             version: Version::default(),
             place: None,
+            key_scope: None,
             account: account("a"),
             id: token_id(UID, 0),
             uid: "uid-t".into(),

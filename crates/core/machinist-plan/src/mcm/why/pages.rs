@@ -42,6 +42,10 @@ rows! {
     CREATION: R::Contract(M::ClassMoved { .. }) => [
         M::ClassMoved { class: class(), began: "eu-1".into(), now: "eu-2".into() },
     ];
+    CREATION: R::Contract(M::CreationElsewhere { .. }) => [
+        M::CreationElsewhere { class: class(), began: Some("subnet-1".into()), now: "subnet-2".into() },
+        M::CreationElsewhere { class: class(), began: None, now: "subnet-2".into() },
+    ];
     CREATION: R::Contract(M::ClassUnheld { .. }) => [M::ClassUnheld { class: class() }];
     CREATION: R::Contract(M::ClassInvalid { .. }) => [
         M::ClassInvalid { class: class(), message: "nodeTemplate.zone: expected a zone, got nothing".into() },

@@ -87,8 +87,11 @@ impl State {
 
     fn run(&mut self, account: &str, region: &str, parameters: &Parameters) -> Result<String, Refused> {
         let now = Instant::now();
+        let subnet = parameters["NetworkInterface.1.SubnetId"].as_str();
+        let zone = SUBNETS.iter().find(|(id, _)| *id == subnet).map(|(_, zone)| *zone);
+        let zone = zone.ok_or((400, "InvalidSubnetID.NotFound"))?;
         let token = parameters["ClientToken"].clone();
-        let of_token = (account.to_owned(), region.to_owned(), token.clone());
+        let of_token = (account.to_owned(), format!("{region}{zone}"), token.clone());
         if let Some((before, index)) = self.tokens.get(&of_token) {
             let machine = &self.instances[*index];
             if machine.state(now) == "terminated" {
@@ -99,9 +102,6 @@ impl State {
             }
             return Ok(xml::reservation(machine, now, &self.settings));
         }
-        if !SUBNETS.contains(&parameters["NetworkInterface.1.SubnetId"].as_str()) {
-            return Err((400, "InvalidSubnetID.NotFound"));
-        }
         let alive = self.instances.iter().filter(|machine| machine.state(now) != "terminated").count();
         if self.settings.quota.is_some_and(|quota| quota <= alive) {
             return Err((400, "InstanceLimitExceeded"));
@@ -111,7 +111,7 @@ impl State {
         }
         let interfaces = self.interfaces(parameters);
         let tags = pairs(parameters, "TagSpecification.1.Tag");
-        let index = self.add(account, region, token, tags, interfaces);
+        let index = self.add(account, region, zone, token, tags, interfaces);
         self.tokens.insert(of_token, (parameters.clone(), index));
         Ok(xml::reservation(&self.instances[index], now, &self.settings))
     }
@@ -137,6 +137,7 @@ impl State {
         &mut self,
         account: &str,
         region: &str,
+        zone: &str,
         token: String,
         tags: BTreeMap<String, String>,
         interfaces: Vec<Interface>,
@@ -148,6 +149,7 @@ impl State {
             id: format!("i-{number:017x}"),
             account: account.to_owned(),
             region: region.to_owned(),
+            zone: zone.to_owned(),
             private_dns_name: of_tag.cloned().unwrap_or(of_address),
             tags,
             token,

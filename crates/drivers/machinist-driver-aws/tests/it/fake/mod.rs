@@ -2,8 +2,9 @@
 //!
 //! It follows the documentation of EC2 where moto, the counterpart of `real`, does not: a repeated
 //! client token creates nothing, with other parameters it is refused, and after a termination it is
-//! refused, too. The tests of take-overs in machinist-controllers also use it. Deliberately absent:
-//! signatures, which are tested with those of botocore.
+//! refused, too; in another zone it creates another instance. The tests of take-overs in
+//! machinist-controllers also use it. Deliberately absent: signatures, which are tested with those
+//! of botocore.
 
 mod actions;
 pub(crate) mod server;
@@ -21,8 +22,8 @@ pub(crate) type Parameters = BTreeMap<String, String>;
 /// The image that exists.
 pub(crate) const IMAGE: &str = "ami-760aaa0f";
 
-/// The subnets that exist: that of the tests, and that of the recorded classes.
-const SUBNETS: [&str; 2] = ["subnet-1", "subnet-5fcd567594cbc9a6f"];
+/// The subnets that exist, and their zones: those of the tests, and that of the recorded classes.
+const SUBNETS: [(&str, &str); 3] = [("subnet-1", "a"), ("subnet-2", "b"), ("subnet-5fcd567594cbc9a6f", "a")];
 
 /// The token of a workload that STS accepts.
 pub(crate) const WORKLOAD_TOKEN: &str = "token-of-the-workload";
@@ -36,6 +37,7 @@ pub(crate) struct State {
     /// The time at which the cloud began.
     pub(crate) epoch: Timestamp,
     pub(crate) instances: Vec<Machine>,
+    /// The creations by account, zone and client token. A token counts in one zone.
     tokens: BTreeMap<(String, String, String), (Parameters, usize)>,
     /// The account of each access key.
     pub(crate) access_keys: BTreeMap<String, String>,
@@ -118,6 +120,8 @@ pub(crate) struct Machine {
     pub(crate) id: String,
     pub(crate) account: String,
     pub(crate) region: String,
+    /// The letter of its zone.
+    pub(crate) zone: String,
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) token: String,
     pub(crate) launched: Timestamp,
@@ -214,7 +218,7 @@ impl Fake {
         let token = "d212389b-3647-40bf-8abd-629b42790648".to_owned();
         let mut state = self.lock();
         let interfaces = vec![state.interface(0, 0, 0, "interface")];
-        let index = state.add(account, region, token, tags, interfaces);
+        let index = state.add(account, region, "a", token, tags, interfaces);
         state.instances[index].id.clone()
     }
 

@@ -68,7 +68,7 @@ fn set(machine: &Machine, now: Instant, settings: &Settings) -> String {
     format!(
         "<instancesSet><item><instanceId>{}</instanceId><instanceState><code>0</code><name>{}</name></instanceState>\
          <privateDnsName>{}</privateDnsName><dnsName/><instanceType>m5.large</instanceType>\
-         <launchTime>{}</launchTime><placement><availabilityZone>{}a</availabilityZone></placement>\
+         <launchTime>{}</launchTime><placement><availabilityZone>{}{}</availabilityZone></placement>\
          <privateIpAddress>10.250.0.4</privateIpAddress><clientToken>{}</clientToken><tagSet>{tags}</tagSet>\
          <networkInterfaceSet>{interfaces}</networkInterfaceSet></item></instancesSet>",
         machine.id,
@@ -76,6 +76,7 @@ fn set(machine: &Machine, now: Instant, settings: &Settings) -> String {
         escape(&machine.private_dns_name),
         machine.launched,
         machine.region,
+        machine.zone,
         escape(&machine.token),
     )
 }

@@ -33,6 +33,8 @@ pub(super) struct Moto {
     behind: String,
     provider: AwsProvider,
     class: Value,
+    /// A subnet in another zone than that of the class.
+    other_subnet: String,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -48,7 +50,8 @@ impl Moto {
         let region = Some(REGION.to_owned());
         let options = AwsOptions { ec2: Some(url.clone()), sts: Some(url), region, ..AwsOptions::default() };
         let provider = provider(options);
-        let mut moto = Self { endpoint, behind: String::new(), provider, class: class(), _turn: turn };
+        let (behind, other_subnet) = (String::new(), String::new());
+        let mut moto = Self { endpoint, behind, provider, class: class(), other_subnet, _turn: turn };
         let described = moto.control("GET", "", Value::Null).await;
         moto.behind = described["backend"].as_str().expect("the proxy names its backend").to_owned();
         moto.calm().await;
@@ -58,7 +61,19 @@ impl Moto {
             "Action=CreateInstanceProfile&Version=2010-05-08&InstanceProfileName=shoot--foo--bar-nodes",
         )
         .await;
-        let subnet = moto.first_of("DescribeSubnets", "subnetId").await;
+        // The default network has a subnet in each zone.
+        let subnet = moto
+            .first_of(
+                "DescribeSubnets&Filter.1.Name=availability-zone&Filter.1.Value.1=eu-west-1a",
+                "subnetId",
+            )
+            .await;
+        moto.other_subnet = moto
+            .first_of(
+                "DescribeSubnets&Filter.1.Name=availability-zone&Filter.1.Value.1=eu-west-1b",
+                "subnetId",
+            )
+            .await;
         let group = moto.first_of("DescribeSecurityGroups", "groupId").await;
         moto.class["networkInterfaces"] = json!([{"subnetID": subnet, "securityGroupIDs": [group]}]);
         Some(moto)
@@ -120,6 +135,13 @@ impl Moto {
     /// The spec of an instance that no other test of this run has.
     pub(super) fn spec(&self, name: &str) -> InstanceSpec {
         instance_spec(&format!("{}-{name}", run_id()), self.class.clone())
+    }
+
+    /// The class after a user has changed its subnet to one in another zone.
+    pub(super) fn in_another_zone(&self) -> Value {
+        let mut class = self.class.clone();
+        class["networkInterfaces"][0]["subnetID"] = json!(self.other_subnet);
+        class
     }
 
     /// Number of instances of a key in moto: those that are alive, or all that ever existed.
@@ -195,6 +217,10 @@ impl Subject for Moto {
         let mut class = self.class.clone();
         class["region"] = json!(ELSEWHERE);
         Some(class)
+    }
+
+    fn other_key_scope(&self) -> Option<Value> {
+        Some(self.in_another_zone())
     }
 
     fn uninitialized_spec(&self) -> Option<Value> {
