@@ -16,9 +16,10 @@
 //!
 //! - A request needs a valid signature that is at most 15 minutes old. Only the exchange of a
 //!   workload's token for keys needs none.
-//! - A client token creates instances once per region, also if requests with it arrive at the same
-//!   time or a client ends before the answer. With other parameters, `RunInstances` answers
-//!   `IdempotentParameterMismatch`; after the termination of the instances,
+//! - A client token creates instances once per zone that the request names by a subnet or by its
+//!   placement, or once per region if it names none. So it is also if requests with one token
+//!   arrive at the same time or a client ends before the answer. With other parameters,
+//!   `RunInstances` answers `IdempotentParameterMismatch`; after the termination of the instances,
 //!   `IdempotentInstanceTerminated`. The filter `client-token` finds the instances.
 //! - All other requests reach the backend as they are.
 //!
@@ -26,9 +27,8 @@
 //!
 //! # Deliberately absent
 //!
-//! Permissions, spot requests and launch templates. EC2 also counts a client token per zone if the
-//! request names a zone or a subnet; here it counts per region only. Query strings that carry the
-//! signature (presigned URLs) are refused as requests without one.
+//! Permissions, spot requests and launch templates. Query strings that carry the signature
+//! (presigned URLs) are refused as requests without one.
 
 mod backend;
 mod control;

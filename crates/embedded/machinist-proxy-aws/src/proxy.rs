@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::backend::Backend;
 use crate::control;
-use crate::creations::{Creation, Creations, compared};
+use crate::creations::{Area, Creation, Creations, compared};
 use crate::delays::Delays;
 use crate::faults::{Fault, Faults};
 use crate::form::{self, Parameters};
@@ -115,11 +115,21 @@ impl Call {
 
     /// A request of the same client that reads instances.
     fn describing(&self, ids: &[String]) -> Request<Bytes> {
+        self.reading("DescribeInstances", "InstanceId", ids)
+    }
+
+    /// A request of the same client that reads objects by their ids.
+    fn reading(&self, action: &str, list: &str, ids: &[String]) -> Request<Bytes> {
         let version = self.parameters.get("Version").cloned().unwrap_or_default();
         let mut parameters =
-            Parameters::from([("Action".into(), "DescribeInstances".into()), ("Version".into(), version)]);
-        form::set_list(&mut parameters, "InstanceId", ids);
+            Parameters::from([("Action".into(), action.into()), ("Version".into(), version)]);
+        form::set_list(&mut parameters, list, ids);
         self.with_body(form::render(&parameters).into())
+    }
+
+    /// The text of the first of these parameters that the request has.
+    fn first_of(&self, names: &[&str]) -> Option<&str> {
+        names.iter().find_map(|name| self.parameters.get(*name)).map(String::as_str)
     }
 }
 
@@ -286,7 +296,8 @@ impl<B: Backend> Proxy<B> {
             return Ok(answer);
         };
         let mut creations = self.0.creations.lock().await;
-        if let Some(creation) = creations.find(&call.region, token)? {
+        let area = Area { region: call.region.clone(), zone: self.zone(call, &mut creations).await? };
+        if let Some(creation) = creations.find(&area, token)? {
             return self.repeat(call, token, creation).await;
         }
         let answer = self.forward(call.request()).await?;
@@ -296,8 +307,27 @@ impl<B: Backend> Proxy<B> {
             return Ok(answer);
         }
         let creation = Creation { parameters: compared(&call.parameters), instances };
-        creations.record(&call.region, token, creation);
+        creations.record(&area, token, creation);
         rewritten(answer, |document| document.render(|_| false, |id| creations.token_of(id)))
+    }
+
+    /// The zone that a creation names; empty if it names none. The backend knows the zone of a
+    /// subnet, and refuses a creation in an unknown one.
+    async fn zone(&self, call: &Call, creations: &mut Creations) -> Result<String, Refusal> {
+        let Some(subnet) = call.first_of(&["NetworkInterface.1.SubnetId", "SubnetId"]) else {
+            return Ok(call.first_of(&["Placement.AvailabilityZone"]).unwrap_or_default().to_owned());
+        };
+        if let Some(zone) = creations.zone_of(&call.region, subnet) {
+            return Ok(zone.to_owned());
+        }
+        let asked = call.reading("DescribeSubnets", "SubnetId", &[subnet.to_owned()]);
+        let answer = self.forward(asked).await?;
+        if !answer.status().is_success() {
+            return Ok(String::new());
+        }
+        let zone = xml::first(text_of(&answer)?, "availabilityZone").ok_or_else(unreadable)?;
+        creations.know_zone(&call.region, subnet, &zone);
+        Ok(zone)
     }
 
     /// Answers a creation whose token was used before.

@@ -98,6 +98,14 @@ impl Memory {
                     "<DescribeInstancesResponse><reservationSet>{sets}</reservationSet></DescribeInstancesResponse>"
                 ))
             }
+            // The zone is a part of the id, as in `subnet-a-1`.
+            "DescribeSubnets" => match value("SubnetId.1").and_then(|id| id.split('-').nth(1)) {
+                Some(zone) => answer(format!(
+                    "<DescribeSubnetsResponse><subnetSet><item><availabilityZone>{zone}</availabilityZone>\
+                     </item></subnetSet></DescribeSubnetsResponse>"
+                )),
+                None => refused("InvalidSubnetID.NotFound"),
+            },
             "AssumeRoleWithWebIdentity" => {
                 let (key, secret, token) = TEMPORARY;
                 answer(format!(

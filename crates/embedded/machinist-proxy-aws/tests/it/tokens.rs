@@ -55,6 +55,26 @@ async fn a_token_counts_per_region() {
     assert_eq!(created.ids(), ["i-1"]);
 }
 
+/// The documentation of EC2: a repeated request may have another zone.
+#[tokio::test(start_paused = true)]
+async fn a_token_counts_per_zone_of_the_named_subnet() {
+    let world = World::new();
+    let run = async |subnet: &str| {
+        let form = format!("{}&NetworkInterface.1.SubnetId={subnet}", run_form("t", "a"));
+        world.answer(&form).await
+    };
+    assert_eq!(run("subnet-a-1").await.ids(), ["i-0"]);
+    assert_eq!(run("subnet-a-1").await.ids(), ["i-0"]);
+    assert_eq!(run("subnet-a-2").await.text("Code"), "IdempotentParameterMismatch");
+    assert_eq!(run("subnet-b-1").await.ids(), ["i-1"]);
+    let placed = format!("{}&Placement.AvailabilityZone=c", run_form("t", "a"));
+    assert_eq!(world.answer(&placed).await.ids(), ["i-2"]);
+    let by_token = format!("{ALL}&Filter.1.Name=client-token&Filter.1.Value.1=t");
+    assert_eq!(world.answer(&by_token).await.ids(), ["i-0", "i-1", "i-2"]);
+    world.backend.refuse_next_creation("InvalidSubnetID.NotFound");
+    assert_eq!(run("unknown").await.text("Code"), "InvalidSubnetID.NotFound");
+}
+
 #[tokio::test(start_paused = true)]
 async fn requests_at_the_same_time_create_one_instance() {
     let world = World::new();

@@ -161,6 +161,28 @@ async fn reads_that_lag_make_no_second_instance() {
     }
 }
 
+/// EC2 recognises a client token in one zone, so the controller waits before it repeats a call in
+/// another one.
+#[tokio::test]
+async fn another_zone_makes_no_second_instance_after_the_wait() {
+    let Some(moto) = Moto::prepare().await else { return };
+    moto.lag(PROMISES.visible_within, PROMISES.visible_within).await;
+    for waits in [true, false] {
+        let spec = moto.spec(&format!("zones-{waits}"));
+        moto.fault("RunInstances", 1, kind("effectThenClose")).await;
+        let lost = ensure(&moto, &spec).await.expect_err("no answer");
+        assert_eq!(lost.kind, ErrorKind::Ambiguous, "{lost}");
+        if waits {
+            moto.wait(PROMISES.absence_takes()).await;
+        }
+        let edited = InstanceSpec { provider_spec: moto.in_another_zone(), ..spec.clone() };
+        let made = ensure(&moto, &edited).await.expect("an instance");
+        // The second number shows that the counterpart can fail.
+        let expected = if waits { 1 } else { 2 };
+        assert_eq!((made.key, moto.alive(&spec.key).await), (Some(spec.key), expected));
+    }
+}
+
 #[tokio::test]
 async fn a_wrong_secret_key_is_denied_and_not_shown() {
     let Some(moto) = Moto::prepare().await else { return };
