@@ -44,6 +44,7 @@
 //! | hasty selection | an update in place selects all Machines at once | S27 |
 //! | forgotten volumes | a drain does not see which volumes are attached | S28 |
 //! | moved instances | every instance is taken as in the place that its class names now, and every account as that of the instance | S3 |
+//! | forgotten zone | a creation is repeated at once in the zone that the class names now | S1 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
@@ -177,6 +178,8 @@ pub enum Mutant {
     /// Every instance is taken as in the place that its class names now, and every account as the
     /// account of the instance.
     MovedInstances,
+    /// A creation is repeated at once in the zone that the class names now.
+    ForgottenZone,
 }
 
 impl Mutation for Mutant {
@@ -186,6 +189,7 @@ impl Mutation for Mutant {
             Self::EarlyFinalizer | Self::AbsenceWithoutLag | Self::OwnershipProof | Self::MovedInstances => {
                 Id::S3
             }
+            Self::ForgottenZone => Id::S1,
             Self::OwnWritesBarrier | Self::FreshName | Self::TwoRaises => Id::S4,
             Self::OrphanedChildren => Id::S18,
             Self::NodeByName => Id::S7,
@@ -258,7 +262,8 @@ impl Mutation for Mutant {
             | Self::FailedInitialization
             | Self::HastySelection
             | Self::ForgottenVolumes
-            | Self::MovedInstances => return None,
+            | Self::MovedInstances
+            | Self::ForgottenZone => return None,
         })
     }
 
@@ -318,6 +323,7 @@ impl Mutant {
             Self::FailedInitialization => Planners { machine: evidence::failed_initialization, ..sound },
             Self::HastySelection => Planners { machine_deployment: hasty_selection, ..sound },
             Self::ForgottenVolumes => Planners { machine: forgotten_volumes, ..sound },
+            Self::ForgottenZone => Planners { machine: evidence::forgotten_zone, ..sound },
             Self::OrphanedChildren => {
                 Planners { machine_set: orphaned_machines, machine_deployment: orphaned_sets, ..sound }
             }

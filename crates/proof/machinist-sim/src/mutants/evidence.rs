@@ -218,6 +218,14 @@ pub(super) fn failed_initialization(s: &machine::Snapshot) -> Plan<machine::Acti
     machine::plan(&s)
 }
 
+/// Every earlier call counts as one in the zone that the class names now.
+pub(super) fn forgotten_zone(s: &machine::Snapshot) -> Plan<machine::Action> {
+    let mut s = s.clone();
+    s.key_scope.called = None;
+    s.key_scope.intended = Some(s.key_scope.of_class.clone());
+    machine::plan(&s)
+}
+
 /// No Node is released.
 pub(super) fn kept_node(_: &orphaned_node::Snapshot) -> Plan<orphaned_node::Action> {
     Plan::idle(Why::settled())

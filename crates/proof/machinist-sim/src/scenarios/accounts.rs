@@ -19,6 +19,9 @@ const OTHER: &str = "token-of-another-project";
 /// A region besides the default one.
 const ELSEWHERE: &str = "sim-2";
 
+/// Two zones of the default region.
+const ZONES: [&str; 2] = ["sim-1a", "sim-1b"];
+
 /// Longer than a Machine waits for a second look, and longer than a second list of the account
 /// takes.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
@@ -89,6 +92,33 @@ pub async fn moved_class(world: &dyn MachineWorld) -> Outcome {
     world.until("6 workers", |view| settled(view, 6)).await?;
     user.scale_workers(2).await?;
     world.until("2 workers", |view| settled(view, 2)).await?;
+    user.delete_workers().await?;
+    world.until("all objects to be deleted", |view| view.is_empty()).await?;
+    Ok(())
+}
+
+/// In a cloud that recognises a repeated creation in one zone, the class is moved to another zone
+/// and back while instances are being created. None is doubled.
+pub async fn moved_zone(world: &dyn MachineWorld) -> Outcome {
+    world.cloud().configure(|settings| settings.keys_per_zone = true);
+    let user = User::of(world);
+    user.create_class("c").await?;
+    user.set_zone(ZONES[0]).await?;
+    world.begin("the user creates 2 workers, and moves the class to another zone while it scales to 8");
+    user.create_workers(2).await?;
+    world.until("the deployment to settle", |view| settled(view, 2)).await?;
+    let mut replicas = 2;
+    for zone in [ZONES[1], ZONES[0], ZONES[1]] {
+        let before = world.look().await?.ledger.ever().len();
+        replicas += 2;
+        user.scale_workers(replicas).await?;
+        let begins = |view: &MachineView| {
+            if before < view.ledger.ever().len() { Ok(()) } else { Err("no new instance".to_owned()) }
+        };
+        world.until("the first new instance to exist", begins).await?;
+        user.set_zone(zone).await?;
+    }
+    world.until("8 workers", |view| settled(view, replicas)).await?;
     user.delete_workers().await?;
     world.until("all objects to be deleted", |view| view.is_empty()).await?;
     Ok(())

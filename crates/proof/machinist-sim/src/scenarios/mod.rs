@@ -27,7 +27,7 @@ mod volumes;
 
 use std::fmt;
 
-pub use self::accounts::{exchanged_secret, moved_class, renewed_token, restored};
+pub use self::accounts::{exchanged_secret, moved_class, moved_zone, renewed_token, restored};
 pub use self::adoption::heal_after_adoption;
 pub use self::binding::bound_before_the_cordon;
 pub use self::chosen::scale_by_choice;
@@ -154,6 +154,7 @@ pub const UNDRAWN: &[Scenario] = &[
     everywhere("in-place", |w| Box::pin(update_in_place(w))),
     everywhere("in-place-by-hand", |w| Box::pin(update_in_place_by_hand(w))),
     patient("moved-class", |w| Box::pin(moved_class(w))),
+    patient("moved-zone", |w| Box::pin(moved_zone(w))),
 ];
 
 /// The scenario with orphans of every kind.

@@ -87,6 +87,13 @@ impl<'w> User<'w> {
         Ok(())
     }
 
+    /// Sets the zone of the class of the workers.
+    pub async fn set_zone(self, zone: &str) -> Outcome {
+        let patch = Patch::Merge(json!({"providerSpec": {"zone": zone}}));
+        self.classes().patch("c", &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     /// Lets each instance of the class of the workers need an initialization.
     pub async fn initialize_instances(self) -> Outcome {
         let patch = Patch::Merge(json!({"providerSpec": {"initialize": true}}));

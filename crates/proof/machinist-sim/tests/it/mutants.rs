@@ -35,6 +35,12 @@ const TRAPS: &[Trap<Mutant>] = &[
     Trap { mutant: Mutant::ForgottenPreservation, scenario: "preserved", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::HastySelection, scenario: "in-place", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::ForgottenVolumes, scenario: "volumes", faults: &[(P8, 40)] },
+    // The answer is lost, and reads do not show the instance yet.
+    Trap {
+        mutant: Mutant::ForgottenZone,
+        scenario: "moved-zone",
+        faults: &[(D2, 300), (D3, 300), (D4, 600)],
+    },
     Trap { mutant: Mutant::MovedInstances, scenario: "moved-class", faults: &[(P8, 40)] },
 ];
 
