@@ -275,7 +275,7 @@ impl Departure<'_> {
         let Some(find) = self.found_by_id(Timestamp::MIN) else { return Next::Find };
         match &find.answered.answer {
             Ok(Sighting::Present(_) | Sighting::Parts(_)) => self.delete(),
-            Ok(Sighting::Absent) => self.absent_by_id(&find.answered),
+            Ok(Sighting::Absent | Sighting::Ended) => self.absent_by_id(&find.answered),
             Ok(Sighting::Foreign(foreign)) => self.foreign(foreign, find.answered.ended),
             Err(error) => self.find_failed(error, find.answered.ended),
         }
@@ -291,7 +291,9 @@ impl Departure<'_> {
                 self.look_again(asked, &find.answered, Power::Changing)
             }
             // A foreign instance means that the cloud has reused the id.
-            Ok(Sighting::Foreign(_) | Sighting::Absent) => self.absent_by_id(&find.answered),
+            Ok(Sighting::Foreign(_) | Sighting::Absent | Sighting::Ended) => {
+                self.absent_by_id(&find.answered)
+            }
             Ok(Sighting::Present(instance)) => self.look_again(asked, &find.answered, instance.power),
             Ok(Sighting::Parts(parts)) => self.delete_parts(asked, parts, find.answered.ended),
             Err(error) => self.find_failed(error, find.answered.ended),
@@ -304,7 +306,7 @@ impl Departure<'_> {
         let Some(find) = self.found_by_id(asked.ended) else { return Next::Find };
         match &find.answered.answer {
             Ok(Sighting::Foreign(foreign)) => self.foreign(foreign, find.answered.ended),
-            Ok(Sighting::Absent) => self.absent_by_id(&find.answered),
+            Ok(Sighting::Absent | Sighting::Ended) => self.absent_by_id(&find.answered),
             Ok(Sighting::Present(instance)) if instance.key.is_none() && !self.owns_unkeyed(instance) => {
                 self.not_ours(instance.clone().into(), find.answered.ended)
             }
@@ -537,9 +539,11 @@ impl Departure<'_> {
             {
                 AbsenceEvidence::NameTaken(foreign.clone())
             }
-            Sighting::Foreign(_) | Sighting::Present(_) | Sighting::Parts(_) | Sighting::Absent => {
-                AbsenceEvidence::Sure
-            }
+            Sighting::Foreign(_)
+            | Sighting::Present(_)
+            | Sighting::Parts(_)
+            | Sighting::Absent
+            | Sighting::Ended => AbsenceEvidence::Sure,
         }
     }
 
@@ -552,7 +556,7 @@ impl Departure<'_> {
         match self.found_by_name()?.answered.answer.as_ref().ok()? {
             Sighting::Present(instance) if !self.is_ours(instance) => Some(Refused::MadeBefore(instance)),
             Sighting::Foreign(foreign) => Some(Refused::OfAnotherOwner(foreign.key.as_ref())),
-            Sighting::Present(_) | Sighting::Parts(_) | Sighting::Absent => None,
+            Sighting::Present(_) | Sighting::Parts(_) | Sighting::Absent | Sighting::Ended => None,
         }
     }
 
@@ -638,7 +642,7 @@ impl Departure<'_> {
         match &self.found_by_id(Timestamp::MIN)?.answered.answer {
             Ok(Sighting::Present(instance)) => Some(instance.created),
             Ok(Sighting::Foreign(foreign)) => Some(foreign.created),
-            Ok(Sighting::Absent | Sighting::Parts(_)) | Err(_) => None,
+            Ok(Sighting::Absent | Sighting::Ended | Sighting::Parts(_)) | Err(_) => None,
         }
     }
 
@@ -1195,6 +1199,30 @@ pub(crate) mod tests {
             matches!(of(&unlisted, 20, &absent), Next::List),
             "a deletion would succeed and prove nothing"
         );
+    }
+
+    /// A cloud may show for some time that an instance was deleted.
+    #[test]
+    fn the_end_of_an_instance_proves_its_account() {
+        let looked = |account_of_answer: &str, sighting| {
+            let mut answers = Answers { delete: deleted(answered(1, 2, Ok(()))), ..Answers::default() };
+            let mut found = *found(true, 20, Ok(sighting)).expect("an answer");
+            found.answered.account = account(account_of_answer);
+            answers.take_found(found);
+            answers
+        };
+        let ended = looked("a", Sighting::Ended);
+        for ownership in [elsewhere(|_| {}), unrecorded(|o| o.others = Others::AsOld), unrecorded(|_| {})] {
+            assert!(matches!(of(&ownership, 20, &ended), Next::Gone(AbsenceEvidence::Sure)));
+            let absent = looked("a", Sighting::Absent);
+            assert!(!matches!(of(&ownership, 20, &absent), Next::Gone(_)), "an absence proves nothing");
+        }
+        // Today's credential opens another account than the one that answered.
+        assert!(matches!(of(&elsewhere(|_| {}), 20, &looked("c", Sighting::Ended)), Next::Find));
+        // The row of absences goes on.
+        let mut twice = looked("a", Sighting::Absent);
+        twice.take_found(*found(true, 30, Ok(Sighting::Ended)).expect("an answer"));
+        assert_eq!(twice.absence.map(|row| row.first), Some(at(20)));
     }
 
     #[test]

@@ -6,9 +6,9 @@
 //!
 //! - (a) Today's account is the account that was recorded on the object when its instance was
 //!   created.
-//! - (b) Today's account has shown this instance, or an instance recorded by an object with the
-//!   same recorded account. For an object without a recorded account (Go MCM records none), the
-//!   other object must use the same Secret and be as old or older.
+//! - (b) Today's account has shown this instance, or its end, or an instance recorded by an object
+//!   with the same recorded account. For an object without a recorded account (Go MCM records
+//!   none), the other object must use the same Secret and be as old or older.
 //! - (c) The object has no recorded account, and there is nothing to compare with. Then two
 //!   absences ten minutes apart count, and an Event reports this. There is nothing to compare with
 //!   in two cases: no other object of the Secret records an instance; or this object is the oldest

@@ -323,7 +323,7 @@ impl Answers {
             Ok(Sighting::Foreign(_)) => by_id,
             // Parts carry the key, so they belong to this account.
             Ok(Sighting::Parts(_)) => true,
-            Ok(Sighting::Absent) => false,
+            Ok(Sighting::Absent | Sighting::Ended) => false,
         };
         if is_shown {
             self.absence = None;
@@ -337,6 +337,11 @@ impl Answers {
             if by_id && matches!(answer, Ok(Sighting::Present(_))) {
                 self.shown.clone_from(id);
             }
+            self.shown_in.clone_from(account);
+        }
+        if by_id && matches!(answer, Ok(Sighting::Ended)) {
+            // The account showed the instance, although it exists no longer.
+            self.shown.clone_from(id);
             self.shown_in.clone_from(account);
         }
         self.find = Some(Box::new(found));

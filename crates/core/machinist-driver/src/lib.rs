@@ -358,7 +358,7 @@ pub trait Instances: Send + Sync {
     }
 
     /// Requests the deletion of an instance. Deleting an absent instance succeeds. The deletion has
-    /// ended only when `find` returns [`Sighting::Absent`].
+    /// ended only when `find` returns [`Sighting::Absent`] or [`Sighting::Ended`].
     ///
     /// # Errors
     /// `Denied` if the key of the instance is not `owner`, and the instance does not have the

@@ -149,6 +149,11 @@ pub enum Sighting {
     /// The cloud does not show the instance. [`crate::Promises::visible_within`] says when that
     /// proves its absence.
     Absent,
+    /// The instance was in this account and is deleted: the cloud still shows its end. It never
+    /// comes back. Only a search by id has this result, and only for an instance without another
+    /// key than the requested one. Unlike an absence, it shows that the account is that of the
+    /// instance. A cloud that forgets an instance at once answers [`Self::Absent`].
+    Ended,
     /// The cloud does not show the instance, but parts of it exist: a port or a volume that was
     /// made before the instance, or that is left of it. Each part carries the key. Each text names
     /// one part. `ensure` uses the parts, `delete` deletes them, and the instance is gone when
@@ -160,6 +165,14 @@ pub enum Sighting {
 }
 
 impl Sighting {
+    /// Whether the instance does not exist, and no parts of it are known.
+    pub fn is_absent(&self) -> bool {
+        match self {
+            Self::Absent | Self::Ended => true,
+            Self::Present(_) | Self::Parts(_) | Self::Foreign(_) => false,
+        }
+    }
+
     /// The result of a search that found this instance, or none. An instance with another key than
     /// the requested one is foreign.
     pub fn of(which: &InstanceRef, found: impl Into<Option<Instance>>) -> Self {

@@ -235,11 +235,10 @@ impl Account {
         Ok(reply::choose(self.client.instances(&call).await?, asked))
     }
 
-    /// Reads an instance by its id. A terminated one is absent.
+    /// Reads an instance by its id, in every state.
     async fn by_id(&self, id: &ProviderId) -> Result<Option<Ec2Instance>, Error> {
         let id = id::instance(id)?;
-        let found = self.client.instance(id, &request::by_id(id)).await?;
-        Ok(found.filter(|found| !reply::is_terminated(found)))
+        Ok(self.client.instance(id, &request::by_id(id)).await?)
     }
 
     /// Finds an instance by its key: by the tag, else by the token of its creation.
@@ -254,7 +253,8 @@ impl Account {
         Ok(self.search(request::by_token(key), Some(key)).await?)
     }
 
-    /// Finds an instance by the strongest given identity.
+    /// Finds an instance by the strongest given identity. By its id, a terminated one is found,
+    /// too: EC2 shows it for about an hour.
     async fn lookup(&self, which: &InstanceRef) -> Result<Option<Ec2Instance>, Error> {
         if let Some(id) = &which.id {
             return self.by_id(id).await;
@@ -379,7 +379,7 @@ impl Account {
 
     /// Reads an instance that must exist, because its id was recorded.
     async fn existing(&self, id: &ProviderId) -> Result<Ec2Instance, Error> {
-        let found = self.by_id(id).await?;
+        let found = self.by_id(id).await?.filter(|found| !reply::is_terminated(found));
         found.ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("{id} does not exist")))
     }
 }
@@ -407,6 +407,13 @@ impl Instances for Account {
 
     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
         let found = self.lookup(which).await?;
+        if let Some(found) = found.as_ref().filter(|found| reply::is_terminated(found)) {
+            let is_of_another = match (&which.key, reply::key(found, which.key.as_ref())) {
+                (Some(asked), Some(carried)) => asked.as_str() != carried,
+                (None, _) | (_, None) => false,
+            };
+            return Ok(if is_of_another { Sighting::Absent } else { Sighting::Ended });
+        }
         let is_of_another = found.as_ref().is_some_and(|found| has_only_the_name(found, which));
         let mut found = found.map(|found| self.instance(found, which.key.as_ref())).transpose()?;
         // The object keeps the spelling that it records.
@@ -449,7 +456,8 @@ impl Instances for Account {
     }
 
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
-        let Some(found) = self.lookup(which).await? else { return Ok(()) };
+        let found = self.lookup(which).await?.filter(|found| !reply::is_terminated(found));
+        let Some(found) = found else { return Ok(()) };
         let may_delete = match reply::key(&found, Some(owner)) {
             Some(key) => key == owner.as_str(),
             None => which.may_lack_key && which.id.is_some(),

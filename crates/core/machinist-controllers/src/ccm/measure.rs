@@ -107,7 +107,7 @@ pub(super) fn looked_up(metrics: &Metrics, answered: &Answered<Sighting>) {
         Ok(Sighting::Present(_)) => "present",
         Ok(Sighting::Foreign(_)) => "foreign",
         Ok(Sighting::Parts(_)) => "parts",
-        Ok(Sighting::Absent) => "absent",
+        Ok(Sighting::Absent | Sighting::Ended) => "absent",
         Err(_) => "unknown",
     };
     metrics.count(&LOOKUPS, &[("result", result)]);

@@ -202,7 +202,9 @@ fn find(runtime: &Arc<Runtime>, node: &Arc<CloudNodeFacts>, which: InstanceRef) 
             if let Ok(sighting) = &answered.answer {
                 let power = match sighting {
                     Sighting::Present(instance) => instance.power,
-                    Sighting::Foreign(_) | Sighting::Parts(_) | Sighting::Absent => Power::Changing,
+                    Sighting::Foreign(_) | Sighting::Parts(_) | Sighting::Absent | Sighting::Ended => {
+                        Power::Changing
+                    }
                 };
                 seen.memory.note_power(&uid, power, answered.ended);
             }

@@ -240,7 +240,7 @@ impl<'a> Bench<'a> {
     pub(crate) async fn wait_until_gone(&self, which: &InstanceRef) -> Played {
         for _ in 0..LOOKS {
             match self.find(which).await? {
-                Sighting::Absent => return Ok(()),
+                Sighting::Absent | Sighting::Ended => return Ok(()),
                 Sighting::Present(_) => self.subject.wait(self.promises().call_bound).await,
                 Sighting::Parts(_) => self.delete_parts(which).await?,
                 Sighting::Foreign(foreign) => {

@@ -1,9 +1,9 @@
 //! Rules for deletion: `delete` requests the deletion, and only a later read shows its end.
 
-use machinist_instance::{ErrorKind, Instance, InstanceRef, InstanceSpec, Power, Sighting};
+use machinist_instance::{ErrorKind, Instance, InstanceRef, InstanceSpec, Place, Power, Sighting};
 
 use super::bench::{Bench, by_id, by_key, check, fail, present};
-use super::{Played, Trouble, cases};
+use super::{Ending, Played, Trouble, cases};
 
 cases![
     a_deleted_instance_becomes_absent,
@@ -14,6 +14,7 @@ cases![
     delete_refuses_an_instance_without_key,
     an_instance_without_key_is_deleted_by_its_id,
     find_shows_an_instance_until_its_deletion_ends,
+    the_end_of_an_instance_is_shown_in_its_account_only,
     parts_of_a_failed_creation_are_used_again,
     parts_of_a_failed_creation_are_deleted,
 ];
@@ -109,6 +110,37 @@ async fn find_shows_an_instance_until_its_deletion_ends(bench: &Bench<'_>) -> Pl
     bench.delete(&by_id(&made), &spec.key).await?;
     bench.wait_until_gone(&by_id(&made)).await?;
     bench.check_alive(&spec.key, 0).await
+}
+
+/// A cloud may forget a deleted instance at once. If it shows the end, the answer proves the
+/// account.
+async fn the_end_of_an_instance_is_shown_in_its_account_only(bench: &Bench<'_>) -> Played {
+    let spec = bench.spec("a");
+    let made = bench.ensure(&spec).await?;
+    bench.wait_until_visible().await;
+    present(bench.find(&by_id(&made)).await?, "find of a living instance")?;
+    bench.delete(&by_id(&made), &spec.key).await?;
+    bench.wait_until_gone(&by_id(&made)).await?;
+    let of_another_key = InstanceRef { key: Some(bench.key("other")), ..by_id(&made) };
+    match bench.find(&of_another_key).await? {
+        Sighting::Absent => {}
+        other => {
+            return fail(format!(
+                "find of a deleted instance of another key: expected absent, got {other:?}"
+            ));
+        }
+    }
+    let sighting = bench.find(&by_key(&spec.key)).await?;
+    check(sighting == Sighting::Absent, || format!("find by key: expected absent, got {sighting:?}"))?;
+    let provider = bench.subject.provider();
+    let Some(credential) = bench.subject.another_account() else { return Ok(()) };
+    let other = provider
+        .open(&provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
+        .map_err(|error| Ending::Fail(format!("cannot open the other account: {error}")))?;
+    match other.instances().find(&by_id(&made)).await {
+        Ok(Sighting::Absent) => Ok(()),
+        found => fail(format!("find in another account: expected absent, got {found:?}")),
+    }
 }
 
 async fn parts_of_a_failed_creation_are_used_again(bench: &Bench<'_>) -> Played {

@@ -772,7 +772,9 @@ impl Snapshot {
         let found = self.answers.find.as_deref().map(|found| {
             let shown = match &found.answered.answer {
                 Ok(Sighting::Present(instance)) => Ok(Some(instance)),
-                Ok(Sighting::Absent | Sighting::Parts(_) | Sighting::Foreign(_)) => Ok(None),
+                Ok(Sighting::Absent | Sighting::Ended | Sighting::Parts(_) | Sighting::Foreign(_)) => {
+                    Ok(None)
+                }
                 Err(error) => Err(error),
             };
             Look { shown, ended: found.answered.ended }

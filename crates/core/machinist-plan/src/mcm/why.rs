@@ -788,7 +788,7 @@ impl fmt::Display for McmReason {
             Self::OtherAccount { instance, opened_by } => write!(
                 f,
                 "instance {instance} not found: the credential in {opened_by} seems to open another account, \
-                 because the cloud shows no other instance created with it either"
+                 because the cloud shows no other instance from that time either"
             ),
             Self::SecondLook { instance } => write!(
                 f,

@@ -91,12 +91,13 @@ async fn a_2_only_instances_with_a_key_are_ours() {
 
 #[tokio::test(start_paused = true)]
 #[expect(clippy::disallowed_methods, reason = "the test ends the instance")]
-async fn a_4_a_terminated_instance_is_absent() {
+async fn a_4_a_terminated_instance_has_ended() {
     let cloud = Cloud::new();
     let driver = cloud.driver();
     let id = cloud.made_by_go("w-1");
     cloud.fake.change(native(&id), |machine| machine.terminated_at = Some(tokio::time::Instant::now()));
-    assert_eq!(driver.instances().find(&by_id(&id)).await, Ok(Sighting::Absent));
+    assert_eq!(driver.instances().find(&by_id(&id)).await, Ok(Sighting::Ended));
+    assert_eq!(driver.instances().find(&by_key(&InstanceKey::new("uid"))).await, Ok(Sighting::Absent));
     let which = InstanceRef { may_lack_key: true, ..by_id(&id) };
     assert_eq!(driver.instances().delete(&which, &InstanceKey::new("uid")).await, Ok(()));
     assert_eq!(cloud.fake.count("TerminateInstances"), 0);
@@ -114,7 +115,7 @@ async fn a_5_an_instance_exists_until_it_is_terminated() {
     driver.instances().delete(&by_id(&made.id), &spec.key).await.expect("accepted");
     assert_eq!(found(&*driver, &by_id(&made.id)).await.power, Power::Deleting);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(driver.instances().find(&by_id(&made.id)).await, Ok(Sighting::Absent));
+    assert_eq!(driver.instances().find(&by_id(&made.id)).await, Ok(Sighting::Ended));
 }
 
 /// A user edits the region of a class. Go then looks for its instances in the new region.

@@ -6,7 +6,7 @@ use machinist_instance::InstanceRef;
 use machinist_instance::{ErrorKind, InstanceKey, NodeName, Place, ProviderId, Scope, Sighting};
 use tokio::time::Instant;
 
-use crate::cloud::{ACCESS_KEY, Cloud, by_id, by_key, class, credential, instance_spec};
+use crate::cloud::{ACCESS_KEY, Cloud, by_id, by_key, class, credential, instance_spec, native};
 use crate::fake::{FaultKind, Settings};
 use crate::subject::refusal;
 
@@ -136,4 +136,22 @@ async fn the_clock_of_the_cloud_is_measured() {
     let skew = driver.clock_skew().expect("answers have a date").as_secs();
     assert!((-541..=-539).contains(&skew), "{skew}");
     assert_eq!(driver.promises(), PROMISES);
+}
+
+/// EC2 adds the prefixes of each request to those that exist.
+#[tokio::test(start_paused = true)]
+async fn a_lost_assignment_of_prefixes_is_not_repeated() {
+    let cloud = Cloud::new();
+    let driver = cloud.driver();
+    let mut class = class();
+    class["networkInterfaces"][0]["ipv6PrefixCount"] = 2.into();
+    let spec = instance_spec("w-1", class.clone());
+    let made = driver.instances().ensure(&spec).await.expect("created");
+    cloud.fake.arrange("AssignIpv6Addresses", FaultKind::EffectThenSilence);
+    let initializer = driver.initialization().expect("a driver with initialization");
+    let lost = initializer.initialize(&made.id, &spec.key, &class).await.expect_err("no answer");
+    assert_eq!(lost.kind, ErrorKind::Ambiguous, "{lost}");
+    assert_eq!(initializer.initialize(&made.id, &spec.key, &class).await, Ok(()));
+    let prefixes = cloud.fake.machine(native(&made.id)).interfaces[0].prefixes;
+    assert_eq!((prefixes, cloud.fake.count("AssignIpv6Addresses")), (2, 1));
 }

@@ -142,9 +142,9 @@ const DELETED: [&str; 3] = ["deleted", "deleted-0.62.1", "deleted-pending"];
 const OTHERS: [(&str, End); 3] = [
     // The subnet or the image of the class does not exist.
     ("create-refused", End::Refused("InvalidArgument")),
-    // Go's sweep has terminated the instance of a living Machine. No other instance of Go is left
-    // that would prove that the account is the same.
-    ("id-with-zone-swept", End::ReplacedInDoubt),
+    // Go's sweep has terminated the instance of a living Machine. EC2 still shows its end, which
+    // proves that the account is the same.
+    ("id-with-zone-swept", End::Replaced),
     // A new instance gets the name of a Node that is left, so its Machine fails.
     ("stale-node", End::Replaced),
 ];
@@ -307,6 +307,17 @@ async fn a_class_that_aws_refuses_stays_refused() {
 async fn a_machine_whose_instance_go_swept_is_replaced() {
     let (name, end) = OTHERS[1];
     assert_taken_over(&[name], end).await;
+}
+
+/// After about an hour, EC2 no longer shows a terminated instance, and no other instance of Go is
+/// left that would prove that the account is the same.
+#[tokio::test(start_paused = true)]
+async fn a_swept_instance_that_ec2_has_forgotten_is_in_doubt() {
+    let left = Left::read("aws", OTHERS[1].0);
+    let fake = account(&left);
+    fake.lock().instances.clear();
+    let wrong = taken_over(left, fake, End::ReplacedInDoubt).await;
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// Go created eleven instances in six seconds.

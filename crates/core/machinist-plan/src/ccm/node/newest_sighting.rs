@@ -67,7 +67,8 @@ impl Snapshot {
                 return NewestSighting::Present { instance, ended: listed.ended };
             }
             // A list proves nothing, so an earlier lookup that found nothing still counts.
-            let was_absent = found.is_some_and(|found| found.answered.answer == Ok(Sighting::Absent));
+            let was_absent =
+                found.is_some_and(|found| found.answered.answer.as_ref().is_ok_and(Sighting::is_absent));
             if !was_absent {
                 return NewestSighting::NotListed { ended: listed.ended };
             }
@@ -78,7 +79,7 @@ impl Snapshot {
             Ok(Sighting::Present(instance)) => NewestSighting::Present { instance, ended },
             Ok(Sighting::Foreign(_)) => NewestSighting::Foreign { ended },
             // A Node belongs to the instance itself.
-            Ok(Sighting::Absent | Sighting::Parts(_)) => NewestSighting::Absent { ended },
+            Ok(Sighting::Absent | Sighting::Ended | Sighting::Parts(_)) => NewestSighting::Absent { ended },
             Err(error) => NewestSighting::Failed { error, ended },
         }
     }

@@ -147,7 +147,7 @@ impl Case<'_> {
         let id = self.recorded.ours()?;
         let Absence { account, first, id: of } = self.answers.absence.as_ref()?;
         let found = self.answers.find.as_ref()?;
-        let is_absent = found.answered.answer == Ok(Sighting::Absent)
+        let is_absent = found.answered.answer.as_ref().is_ok_and(Sighting::is_absent)
             && found.by.id.as_ref() == Some(id)
             && found.answered.account.as_ref() == Some(account);
         if !is_absent || of.as_ref() != Some(id) || self.account.id.as_ref() != Some(account) {

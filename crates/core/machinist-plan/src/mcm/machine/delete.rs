@@ -1521,11 +1521,9 @@ fn may_have_registered(s: &Snapshot) -> bool {
 
 /// Whether the API server has confirmed, after the deletion of the instance, that no Node exists.
 fn is_node_absent(s: &Snapshot) -> bool {
-    let seen_gone = s
-        .answers
-        .find
-        .as_ref()
-        .filter(|find| matches!(find.answered.answer, Ok(Sighting::Absent | Sighting::Foreign(_))));
+    let seen_gone = s.answers.find.as_ref().filter(|find| {
+        matches!(find.answered.answer, Ok(Sighting::Absent | Sighting::Ended | Sighting::Foreign(_)))
+    });
     let gone = seen_gone.map_or(Timestamp::MIN, |find| find.answered.started);
     s.reads.node(s.machine.node_name()).is_some_and(|look| look.uid.is_none() && gone <= look.started)
 }

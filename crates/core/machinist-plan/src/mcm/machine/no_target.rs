@@ -78,7 +78,7 @@ fn record_addresses(s: &Snapshot) -> Plan<Action> {
             }
         },
         // As in Go MCM, a recorded instance counts as present.
-        Ok(Sighting::Absent | Sighting::Parts(_) | Sighting::Foreign(_)) => {
+        Ok(Sighting::Absent | Sighting::Ended | Sighting::Parts(_) | Sighting::Foreign(_)) => {
             status(s, Vec::new()).map_or_else(find, write)
         }
         Err(error) if error.kind == ErrorKind::Unsupported => status(s, Vec::new()).map_or_else(find, write),

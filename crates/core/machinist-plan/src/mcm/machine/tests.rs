@@ -825,7 +825,7 @@ fn an_absence_in_another_account_gives_no_machine_up() {
         })
     };
     swapped().check(expect![[r#"
-        why   instance m not found: the credential in Secret ns/s seems to open another account, because the cloud shows no other instance created with it either; next: restore the credential in Secret ns/s, or delete the Machine
+        why   instance m not found: the credential in Secret ns/s seems to open another account, because the cloud shows no other instance from that time either; next: restore the credential in Secret ns/s, or delete the Machine
         wait  until 2027-01-15T08:10:00Z
     "#]]);
     let elsewhere = swapped().with(|s| {

@@ -83,7 +83,7 @@ async fn twenty_instances_live_and_end_on_moto() {
         driver.instances().delete(&by_id(&instance.id), &spec.key).await.expect("deleted");
     }
     for instance in &made {
-        assert_eq!(driver.instances().find(&by_id(&instance.id)).await, Ok(Sighting::Absent));
+        assert_eq!(driver.instances().find(&by_id(&instance.id)).await, Ok(Sighting::Ended));
     }
     assert!(driver.instances().list(&ours).await.expect("a list").is_empty());
 }

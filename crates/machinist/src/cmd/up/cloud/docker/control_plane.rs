@@ -128,9 +128,11 @@ impl Docker {
             (Sighting::Present(_), _) => {
                 progress.note(&format!("Continues with container {name}, the control plane"))?;
             }
-            (Sighting::Absent, Some(_)) => return Err(self.identity.without_control_plane()),
+            (Sighting::Absent | Sighting::Ended, Some(_)) => {
+                return Err(self.identity.without_control_plane());
+            }
             // The engine then refuses the name, and says which object has it.
-            (Sighting::Absent | Sighting::Parts(_) | Sighting::Foreign(_), _) => {
+            (Sighting::Absent | Sighting::Ended | Sighting::Parts(_) | Sighting::Foreign(_), _) => {
                 let (network, image) = (self.name(), &self.image);
                 progress.note(&format!(
                     "Creates container {name}, the control plane, in network {network} from image {image}"
