@@ -61,8 +61,7 @@ pub(super) fn is_blocked(node: &NodeFacts) -> bool {
 
 fn says(node: &NodeFacts, status: &str, marker: &str) -> bool {
     let condition = node.condition(conditions::NODE_PRESERVED);
-    condition
-        .is_some_and(|condition| condition.status == status && condition.message().starts_with(marker))
+    condition.is_some_and(|condition| condition.status == status && condition.message().starts_with(marker))
 }
 
 /// Reports a blocked drain in the condition and by an Event, at most every 30 seconds.
