@@ -86,9 +86,15 @@ pub(crate) fn program() -> Result<Command> {
     program_named("machinist")
 }
 
+/// Folder of compiled programs that [`program_named`] returns instead of compiling them.
+const PROGRAMS_VARIABLE: &str = "MACHINIST_PROGRAMS";
+
 /// Compiles a program as the test command of the README does, for the same reason as
 /// [`test_target`]. Its package must have a test target `it`.
 pub(crate) fn program_named(name: &str) -> Result<Command> {
+    if let Some(folder) = std::env::var_os(PROGRAMS_VARIABLE) {
+        return Ok(Command::new(PathBuf::from(folder).join(name)));
+    }
     // Cargo builds the programs of a package for its integration tests, too.
     output_of(cargo().args(["test", "--no-run", "--test", "it"]))?;
     Ok(Command::new(metadata()?.target_directory.join("debug").join(name)))

@@ -29,9 +29,6 @@ const GO_SOURCES: &[(&str, &str)] = &[
     ("openstack.go", include_str!("../../../takeover/openstack.go")),
 ];
 
-/// Path of a program `machinist` to use, instead of compiling it.
-const PROGRAM_VARIABLE: &str = "MACHINIST_TAKEOVER_PROGRAM";
-
 const MANAGER: &str = "machine-controller-manager";
 const CONTROLLER: &str = "machine-controller";
 
@@ -58,10 +55,7 @@ impl Programs {
 
     /// Compiles everything.
     pub(super) fn provide(folder: &Path) -> Result<Self> {
-        let machinist = match std::env::var_os(PROGRAM_VARIABLE) {
-            Some(program) => program.into(),
-            None => PathBuf::from(workspace::program()?.get_program()),
-        };
+        let machinist = PathBuf::from(workspace::program()?.get_program());
         let sources = folder.join("go");
         fs::create_dir_all(&sources).with_context(|| format!("cannot create {}", sources.display()))?;
         for (name, text) in GO_SOURCES {
