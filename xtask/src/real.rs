@@ -13,8 +13,10 @@ pub(crate) mod engine;
 mod gardener;
 mod hcloud_clients;
 mod join;
+mod kill;
 mod kubectl;
 pub(crate) mod openstack;
+mod operator;
 mod python;
 mod render;
 mod takeover;
@@ -277,8 +279,20 @@ const LANES: &[Lane] = &[
     alone(
         "kill-aws",
         When::All,
-        "the machine controller is killed 40 times while it creates instances of AWS",
-        Form::Alone(aws::kill::check),
+        "the controllers are killed 42 times while they create, roll out and delete, on AWS",
+        Form::Alone(|| kill::check(kill::Kind::AwsBehindProxy)),
+    ),
+    alone(
+        "kill-hcloud",
+        When::All,
+        "the same 40 times on the stand-in for Hetzner Cloud",
+        Form::Alone(|| kill::check(kill::Kind::Hcloud)),
+    ),
+    alone(
+        "kill-openstack",
+        When::All,
+        "the same 40 times on a real control plane of OpenStack",
+        Form::Alone(|| kill::check(kill::Kind::OpenStack)),
     ),
     alone(
         "openstack",

@@ -3,17 +3,13 @@
 //! signatures, client tokens, delays and faults. First boto3 tests the proxy, then the driver uses
 //! both. The driver wrote neither of its counterparts.
 
-pub(super) mod kill;
-
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
 use super::hcloud_clients::Ending;
 use super::{ensure_success, python};
@@ -121,32 +117,6 @@ impl Proxy {
         proxy.endpoint = proxy.endpoint.trim().to_owned();
         ensure!(proxy.endpoint.starts_with("http"), "{PROXY} printed no URL");
         Ok(proxy)
-    }
-
-    /// Number of requests so far: those that create instances, and all.
-    fn requests(&self) -> Result<(u64, u64)> {
-        let described = self.control("GET", "", &Value::Null)?;
-        let requests = described["requests"].as_object().context("the proxy counts requests by action")?;
-        let creations = requests.get("RunInstances").and_then(Value::as_u64).unwrap_or_default();
-        Ok((creations, requests.values().filter_map(Value::as_u64).sum()))
-    }
-
-    /// Uses a function of the proxy's operator.
-    fn control(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
-        let host = self.endpoint.trim_start_matches("http://");
-        let body = body.to_string();
-        let mut connection = TcpStream::connect(host).context("the proxy does not listen")?;
-        write!(
-            connection,
-            "{method} /_control{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        )?;
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("the proxy broke the connection")?;
-        ensure!(head.starts_with("HTTP/1.1 200"), "{method} /_control{path}: {answer}");
-        Ok(serde_json::from_str(body)?)
     }
 }
 

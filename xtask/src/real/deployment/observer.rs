@@ -104,16 +104,16 @@ pub(in crate::real) struct Cloud {
     pub(in crate::real) kind: Kind,
     /// Variables of both machine controllers.
     pub(in crate::real) environment: Vec<(&'static str, String)>,
+    pub(in crate::real) counterpart: Counterpart,
     client: Client,
-    counterpart: Counterpart,
 }
 
 /// The server of the API. It runs as long as the value exists.
-enum Counterpart {
-    Standin { _processes: Processes },
+pub(in crate::real) enum Counterpart {
+    Standin { url: String, _processes: Processes },
     Moto { _moto: Moto },
     Proxied { proxy: Proxy, _moto: Moto },
-    OpenStack { _services: Services },
+    OpenStack { services: Services },
 }
 
 impl Cloud {
@@ -124,7 +124,7 @@ impl Cloud {
             Kind::Hcloud => {
                 let (processes, url) = start_standin(machinist, folder)?;
                 let environment = vec![("HCLOUD_ENDPOINT", format!("{url}/v1"))];
-                (Counterpart::Standin { _processes: processes }, environment, url)
+                (Counterpart::Standin { url: url.clone(), _processes: processes }, environment, url)
             }
             Kind::Aws => {
                 let moto = Moto::start(&tools.python.with_file_name("moto_server"))?;
@@ -145,19 +145,11 @@ impl Cloud {
                 let services = Services::start(programs, TOKEN_SECONDS)?;
                 // The Secret of the class has the URL.
                 let described = services.description().to_string_lossy().into_owned();
-                (Counterpart::OpenStack { _services: services }, Vec::new(), described)
+                (Counterpart::OpenStack { services }, Vec::new(), described)
             }
         };
         let client = Client::start(&tools.python, folder, &[kind.name(), &described])?;
         Ok(Self { kind, environment, client, counterpart })
-    }
-
-    /// The proxy of [`Kind::AwsBehindProxy`].
-    pub(in crate::real) fn proxy(&self) -> Option<&Proxy> {
-        match &self.counterpart {
-            Counterpart::Proxied { proxy, .. } => Some(proxy),
-            Counterpart::Standin { .. } | Counterpart::Moto { .. } | Counterpart::OpenStack { .. } => None,
-        }
     }
 
     pub(in crate::real) fn prepare(&mut self) -> Result<Prepared> {

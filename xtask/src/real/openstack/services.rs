@@ -1,7 +1,8 @@
 //! The running control plane: database, broker, and the processes of six services.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,8 @@ const PACKAGE: &[(&str, &str)] = &[
         "[neutron.ml2.mechanism_drivers]\nmachinist = machinist_ports:PortDriver\n",
     ),
 ];
+/// Name of the file with the requests. It is not kept with the logs.
+const REQUESTS: &str = "requests";
 const SERVER: &str = include_str!("serve.py");
 const CLIENT: &str = include_str!("client.py");
 
@@ -90,6 +93,7 @@ pub(in crate::real) struct Services {
     folder: PathBuf,
     processes: Processes,
     ports: BTreeMap<&'static str, u16>,
+    requests: RequestLog,
 }
 
 impl Services {
@@ -104,7 +108,8 @@ impl Services {
         let processes = Processes::new(&folder, Afterwards::Remove)?;
         let names = APIS.iter().map(|api| api.name).chain(["amqp", "mapper", "broker"]);
         let ports = free_ports(names)?;
-        let mut services = Self { programs: programs.clone(), folder, processes, ports };
+        let requests = RequestLog::create(&folder.join(REQUESTS))?;
+        let mut services = Self { programs: programs.clone(), folder, processes, ports, requests };
         let outcome = services.run(token_seconds);
         if outcome.is_err() {
             services.keep_logs()?;
@@ -141,6 +146,11 @@ impl Services {
     /// Returns the file that describes the project to the tests.
     pub(in crate::real) fn description(&self) -> PathBuf {
         self.folder.join("description.json")
+    }
+
+    /// Number of requests of our driver, by method and path with `{id}` for each id.
+    pub(in crate::real) fn requests(&mut self) -> Result<&BTreeMap<String, u64>> {
+        self.requests.read()
     }
 
     /// Uses the control plane with a client that the driver did not write. Returns its output.
@@ -226,6 +236,7 @@ impl Services {
         if !matches!(api.name, "glance" | "placement") {
             command.arg("--config-file").arg(etc.join(format!("{}.conf", api.name)));
         }
+        command.env("REQUEST_LOG", self.folder.join(REQUESTS));
         command.env("OS_GLANCE_CONFIG_DIR", &etc).env("OS_PLACEMENT_CONFIG_DIR", &etc);
         let paste = self.programs.environment().join("etc/nova/api-paste.ini");
         let nova = etc.join("nova.conf");
@@ -263,6 +274,32 @@ impl Services {
             pause(LOOK_EVERY);
         }
         Ok(())
+    }
+}
+
+/// The file to which all API servers append a line for each request of our driver.
+struct RequestLog {
+    file: BufReader<File>,
+    /// A line that is not complete.
+    begun: String,
+    counters: BTreeMap<String, u64>,
+}
+
+impl RequestLog {
+    fn create(path: &Path) -> Result<Self> {
+        File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Self { file: BufReader::new(File::open(path)?), begun: String::new(), counters: BTreeMap::new() })
+    }
+
+    /// Reads the new lines.
+    fn read(&mut self) -> Result<&BTreeMap<String, u64>> {
+        while self.file.read_line(&mut self.begun)? != 0 {
+            if self.begun.ends_with('\n') {
+                *self.counters.entry(self.begun.trim_end().to_owned()).or_default() += 1;
+                self.begun.clear();
+            }
+        }
+        Ok(&self.counters)
     }
 }
 

@@ -11,8 +11,8 @@ use crate::control_plane::Cluster;
 use crate::control_plane::processes::{Afterwards, Processes};
 use crate::go_modules::{self, Source};
 use crate::ports;
-use crate::real::deployment::Running;
 use crate::real::deployment::observer::Cloud;
+use crate::real::deployment::{Running, connect};
 use crate::real::ensure_success;
 use crate::workspace;
 
@@ -118,11 +118,7 @@ impl Pair {
         controller.envs(cloud.environment.iter().map(|(name, value)| (name, value)));
         let mut processes = Processes::new(folder, Afterwards::Keep)?;
         for (name, mut command) in [(MANAGER, manager), (CONTROLLER, controller)] {
-            for which in ["control", "target"] {
-                command.arg(format!("--{which}-kubeconfig={}", cluster.kubeconfig().display()));
-            }
-            command.args(["--namespace=default", "--v=3", "--address=127.0.0.1"]);
-            command.arg(format!("--port={}", ports::free()?)).env_remove("KUBECONFIG");
+            connect(&mut command, cluster, ports::free()?);
             processes.spawn(name, command, folder.join(format!("{turn}-{}-{name}.log", side.name())))?;
         }
         Ok(Self { side, processes })
