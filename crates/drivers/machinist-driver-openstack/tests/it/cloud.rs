@@ -202,7 +202,7 @@ pub(crate) async fn delete(driver: &dyn Driver, which: &InstanceRef, owner: &Ins
         driver.instances().delete(which, owner).await.expect("accepted");
         tokio::time::sleep(Duration::from_secs(2)).await;
         match driver.instances().find(which).await.expect("a sighting") {
-            Sighting::Absent => return,
+            Sighting::Absent | Sighting::Ended => return,
             Sighting::Present(_) | Sighting::Parts(_) => {}
             other @ Sighting::Foreign(_) => panic!("{other:?}"),
         }
