@@ -15,7 +15,6 @@ use machinist_plan::facts::{
 };
 use machinist_plan::mcm::facts::{
     AttachmentFacts, CreationIntent, DELETION_HELD, JOINED_AS, MachineFacts, NODE_MARK, NodeFacts, Token,
-    TokenFacts,
 };
 use machinist_plan::mcm::machine::{Action, OperationWrite, Severity, Snapshot};
 use machinist_runtime::Stop;
@@ -336,8 +335,8 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
         }
         let (_, template) = made_from.merged().ok_or(CLASS_OR_SECRET_GONE)?;
         let token = match token::token(&world.seen, machine) {
-            Token::Ours(TokenFacts { id, .. }) => {
-                let token = world.seen.tokens.get(&token::secret_key(&id));
+            Token::Ours(token) => {
+                let token = world.seen.tokens.get(&token::secret_key(&token.id));
                 token.map(|entry| entry.facts.expose())
             }
             Token::Free(_) | Token::Exhausted => None,

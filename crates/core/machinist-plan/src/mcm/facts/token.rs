@@ -109,7 +109,7 @@ pub fn description(machine_name: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Token {
     /// The Machine's token Secret exists.
-    Ours(TokenFacts),
+    Ours(Box<TokenFacts>),
     /// No token exists, and this id is free.
     Free(String),
     /// Other Secrets use every id that the Machine may take.
@@ -133,7 +133,7 @@ impl Token {
         let of_uid = (0..ID_ATTEMPTS).map(|attempt| token_id(&machine.uid, attempt));
         let ids = || legacy_token_id(&machine.name).into_iter().chain(of_uid.clone());
         if let Some(ours) = ids().filter_map(|id| existing(&id)).find(|token| token.is_for(machine)) {
-            return Self::Ours(ours.clone());
+            return Self::Ours(Box::new(ours.clone()));
         }
         ids().find(|id| existing(id).is_none()).map_or(Self::Exhausted, Self::Free)
     }
@@ -245,7 +245,7 @@ mod tests {
     fn a_legacy_id_that_is_taken_yields_another_id() {
         let (first, second) = (machine("a-bjhxp", "uid-1", 0), machine("b-bjhyy", "uid-2", 0));
         let theirs = token("626a68", Some("uid-1"), "a-bjhxp", 1);
-        assert_eq!(choose(&first, std::slice::from_ref(&theirs)), Token::Ours(theirs.clone()));
+        assert_eq!(choose(&first, std::slice::from_ref(&theirs)), Token::Ours(theirs.clone().into()));
         assert_eq!(choose(&second, std::slice::from_ref(&theirs)), Token::Free(token_id("uid-2", 0)));
         let of_go = token("626a68", None, "a-bjhxp", 1);
         assert_eq!(choose(&second, &[of_go]), Token::Free(token_id("uid-2", 0)));
@@ -255,7 +255,7 @@ mod tests {
     fn a_token_is_found_again_when_the_first_id_is_free_again() {
         let second = machine("b-bjhyy", "uid-2", 0);
         let ours = token(&token_id("uid-2", 1), Some("uid-2"), "b-bjhyy", 1);
-        assert_eq!(choose(&second, std::slice::from_ref(&ours)), Token::Ours(ours.clone()));
+        assert_eq!(choose(&second, std::slice::from_ref(&ours)), Token::Ours(ours.clone().into()));
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
             assert_eq!(choose(&again, &[old]), Token::Free(token_id("uid-2", 0)));
         }
         let of_go = token("626a68", None, "a-bjhxp", 100);
-        assert_eq!(choose(&again, std::slice::from_ref(&of_go)), Token::Ours(of_go.clone()));
+        assert_eq!(choose(&again, std::slice::from_ref(&of_go)), Token::Ours(of_go.clone().into()));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub enum Action {
         intent: CreationIntent,
     },
     /// DELETEs the bootstrap token Secret.
-    DeleteToken(TokenFacts),
+    DeleteToken(Box<TokenFacts>),
     /// Lets a call wait in the queue of the account. A later pass makes it when it has its slot, so
     /// that nothing that the call needs expires in the queue.
     Queue(Call),

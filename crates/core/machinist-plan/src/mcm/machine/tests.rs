@@ -221,7 +221,7 @@ impl World {
             mark: None,
             description: String::new(),
         };
-        self.with(|s| s.token = Token::Ours(token))
+        self.with(|s| s.token = Token::Ours(token.into()))
     }
 
     fn created(mut self, seconds: i64) -> Self {
