@@ -40,7 +40,7 @@ pub(crate) fn ownership(
     account: Option<AccountId>,
     asked: &Asked<'_>,
 ) -> Ownership {
-    let of_token = asked.token.ours().and_then(|token| token.account.clone());
+    let of_token = asked.token.ours().and_then(|token| token.intent.account.clone());
     let intended = of_token.or_else(|| machine.intent().account);
     let recorded = machine.account();
     let mut ownership = Ownership { account, recorded, intended, ..Ownership::default() };

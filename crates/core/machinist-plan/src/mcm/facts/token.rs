@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_instance::{AccountId, KeyScope, Place};
 
-use super::machine::MachineFacts;
+use super::machine::{CreationIntent, MachineFacts};
 use super::node::{NODE_MARK, NodeMark};
 use crate::facts::{ACCOUNT, KEY_SCOPE, PLACE, Version};
 
@@ -46,12 +46,8 @@ pub struct TokenFacts {
     pub mark: Option<Box<NodeMark>>,
     /// UID of the namespace of the token's Machine. Another installation may have the same name.
     pub namespace_uid: Option<String>,
-    /// The account in which the instance is to be created, as written before the first call.
-    pub account: Option<AccountId>,
-    /// The place in which the instance is to be created; absent for a cloud with only one.
-    pub place: Option<Place>,
-    /// The key scope in which the instance is to be created; absent if a key counts everywhere.
-    pub key_scope: Option<KeyScope>,
+    /// Where the instance is to be created. A token of Go MCM says nothing.
+    pub intent: CreationIntent,
     /// The token's description, which names the Machine in tokens of Go MCM.
     pub description: String,
 }
@@ -74,9 +70,11 @@ impl TokenFacts {
             machine_uid: annotation(TOKEN_OWNER).cloned(),
             namespace_uid: annotation(NAMESPACE_TAG).cloned(),
             mark: annotation(NODE_MARK).and_then(|text| NodeMark::parse(text)).map(Box::new),
-            account: annotation(ACCOUNT).and_then(|text| AccountId::recorded(text)),
-            place: annotation(PLACE).map(Place::new),
-            key_scope: annotation(KEY_SCOPE).map(KeyScope::new),
+            intent: CreationIntent {
+                account: annotation(ACCOUNT).and_then(|text| AccountId::recorded(text)),
+                place: annotation(PLACE).map(Place::new),
+                key_scope: annotation(KEY_SCOPE).map(KeyScope::new),
+            },
             description: text("description").unwrap_or_default(),
         }
     }
@@ -190,9 +188,7 @@ mod tests {
     fn token(id: &str, machine_uid: Option<&str>, machine_name: &str, created: i64) -> TokenFacts {
         TokenFacts {
             version: Version::default(),
-            account: None,
-            place: None,
-            key_scope: None,
+            intent: CreationIntent::default(),
             id: id.into(),
             uid: "u".into(),
             created: at(created),

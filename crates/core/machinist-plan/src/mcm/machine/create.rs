@@ -154,6 +154,7 @@ fn make(s: &Snapshot) -> Plan<Action> {
     let wants_token = s.target == TargetCluster::Given
         && s.secrets.iter().any(|need| need.facts.present().is_some_and(|facts| facts.wants_token));
     let lasts = |expires: Option<Timestamp>| expires.is_none_or(|at| plus(s.now, token_must_last(s)) <= at);
+    let expires_soon = wants_token && s.token.ours().is_some_and(|token| !lasts(token.expires));
     let why = |what| {
         Why::new(Reason::Writing(what), Step::Expect("the controller asks the cloud to create the instance"))
     };
@@ -165,14 +166,11 @@ fn make(s: &Snapshot) -> Plan<Action> {
         }
         // The token would have expired when the instance boots. The next pass creates another
         // token.
-        Token::Ours(token) if wants_token && !lasts(token.expires) && is_kept_without_token(s) => Plan::act(
+        Token::Ours(token) if expires_soon && is_kept_without_token(s) => Plan::act(
             Action::DeleteToken(token.clone()),
             why("deleting the bootstrap token, which expires too soon"),
         ),
-        Token::Ours(token) if wants_token && !lasts(token.expires) => {
-            Plan::act(Action::RecordIntent(intent(s)), why("recording where the instance is created"))
-        }
-        Token::Free(_) | Token::Ours(_) | Token::Exhausted if !is_recorded(s) => {
+        Token::Free(_) | Token::Ours(_) | Token::Exhausted if expires_soon || !is_recorded(s) => {
             Plan::act(Action::RecordIntent(intent(s)), why("recording where the instance is created"))
         }
         Token::Free(_) | Token::Ours(_) | Token::Exhausted => {
@@ -196,7 +194,7 @@ fn intent(s: &Snapshot) -> CreationIntent {
 /// the intent without a write of its own. A token of Go MCM does not, and one that was made before
 /// a user edited the class may name another key scope.
 fn is_recorded(s: &Snapshot) -> bool {
-    let has_record = s.token.ours().is_some_and(|token| token.account.is_some());
+    let has_record = s.token.ours().is_some_and(|token| token.intent.account.is_some());
     if has_record { s.key_scope.is_recorded() } else { s.machine.intent() == intent(s) }
 }
 

@@ -20,8 +20,8 @@ use super::*;
 use crate::facts::Version;
 use crate::mcm::drain::{self, Eviction, EvictionAnswer, NodeVolumes};
 use crate::mcm::facts::{
-    BudgetFacts, ClassFacts, MachineFacts, NODE_MARK, NodeFacts, PodFacts, SecretFacts, StatusFacts, Token,
-    TokenFacts, token_id,
+    BudgetFacts, ClassFacts, CreationIntent, MachineFacts, NODE_MARK, NodeFacts, PodFacts, SecretFacts,
+    StatusFacts, Token, TokenFacts, token_id,
 };
 use crate::mcm::reads::{NodeRead, NodeSeen, PodList, Reads};
 use crate::mcm::server_freeze::Frozen;
@@ -210,9 +210,7 @@ impl World {
         let token = TokenFacts {
             namespace_uid: None,
             version: Version::default(),
-            place: None,
-            key_scope: None,
-            account: account("a"),
+            intent: CreationIntent { account: account("a"), ..CreationIntent::default() },
             id: token_id(UID, 0),
             uid: "uid-t".into(),
             created: at(-4),
