@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_instance::{
-    BalancerKey, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Place, Power,
-    Promises, ProviderId, Sighting, UserData,
+    BalancerKey, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName,
+    Place, Power, Promises, ProviderId, Sighting, UserData,
 };
 
 use super::{Ending, Hook, LABEL_LETTERS, Played, Subject, Trouble};
@@ -158,6 +158,14 @@ impl<'a> Bench<'a> {
                 Ok(error)
             }
         }
+    }
+
+    /// Opens the account of another credential.
+    pub(crate) fn open_other(&self, credential: &Credential) -> Played<Arc<dyn Driver>> {
+        let provider = self.subject.provider();
+        provider
+            .open(&provider.account(credential, &Place::WHOLE), credential, &Place::WHOLE)
+            .map_err(|error| Ending::Fail(format!("cannot open the other account: {error}")))
     }
 
     pub(crate) async fn find(&self, which: &InstanceRef) -> Played<Sighting> {

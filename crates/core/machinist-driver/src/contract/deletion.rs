@@ -1,9 +1,9 @@
 //! Rules for deletion: `delete` requests the deletion, and only a later read shows its end.
 
-use machinist_instance::{ErrorKind, Instance, InstanceRef, InstanceSpec, Place, Power, Sighting};
+use machinist_instance::{ErrorKind, Instance, InstanceRef, InstanceSpec, Power, Sighting};
 
 use super::bench::{Bench, by_id, by_key, check, fail, present};
-use super::{Ending, Played, Trouble, cases};
+use super::{Played, Trouble, cases};
 
 cases![
     a_deleted_instance_becomes_absent,
@@ -122,24 +122,16 @@ async fn the_end_of_an_instance_is_shown_in_its_account_only(bench: &Bench<'_>) 
     bench.delete(&by_id(&made), &spec.key).await?;
     bench.wait_until_gone(&by_id(&made)).await?;
     let of_another_key = InstanceRef { key: Some(bench.key("other")), ..by_id(&made) };
-    match bench.find(&of_another_key).await? {
-        Sighting::Absent => {}
-        other => {
-            return fail(format!(
-                "find of a deleted instance of another key: expected absent, got {other:?}"
-            ));
-        }
-    }
+    let sighting = bench.find(&of_another_key).await?;
+    check(sighting == Sighting::Absent, || {
+        format!("find of a deleted instance of another key: expected absent, got {sighting:?}")
+    })?;
     // Parts that only the key names may be left.
     let sighting = bench.find(&by_key(&spec.key)).await?;
     check(sighting != Sighting::Ended, || "find by key: expected no end of an instance".to_owned())?;
     bench.wait_until_gone(&by_key(&spec.key)).await?;
-    let provider = bench.subject.provider();
     let Some(credential) = bench.subject.another_account() else { return Ok(()) };
-    let other = provider
-        .open(&provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
-        .map_err(|error| Ending::Fail(format!("cannot open the other account: {error}")))?;
-    match other.instances().find(&by_id(&made)).await {
+    match bench.open_other(&credential)?.instances().find(&by_id(&made)).await {
         Ok(Sighting::Absent) => Ok(()),
         found => fail(format!("find in another account: expected absent, got {found:?}")),
     }

@@ -91,11 +91,7 @@ async fn account_names_are_stable_and_unique(bench: &Bench<'_>) -> Played {
 }
 
 async fn another_account_cannot_see_the_instance(bench: &Bench<'_>) -> Played {
-    let credential = another(bench)?;
-    let provider = bench.subject.provider();
-    let other = provider
-        .open(&provider.account(&credential, &Place::WHOLE), &credential, &Place::WHOLE)
-        .map_err(|error| Ending::Fail(format!("cannot open the other account: {error}")))?;
+    let other = bench.open_other(&another(bench)?)?;
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
     bench.wait_until_visible().await;

@@ -61,19 +61,8 @@ impl Moto {
             "Action=CreateInstanceProfile&Version=2010-05-08&InstanceProfileName=shoot--foo--bar-nodes",
         )
         .await;
-        // The default network has a subnet in each zone.
-        let subnet = moto
-            .first_of(
-                "DescribeSubnets&Filter.1.Name=availability-zone&Filter.1.Value.1=eu-west-1a",
-                "subnetId",
-            )
-            .await;
-        moto.other_subnet = moto
-            .first_of(
-                "DescribeSubnets&Filter.1.Name=availability-zone&Filter.1.Value.1=eu-west-1b",
-                "subnetId",
-            )
-            .await;
+        let subnet = moto.subnet("eu-west-1a").await;
+        moto.other_subnet = moto.subnet("eu-west-1b").await;
         let group = moto.first_of("DescribeSecurityGroups", "groupId").await;
         moto.class["networkInterfaces"] = json!([{"subnetID": subnet, "securityGroupIDs": [group]}]);
         Some(moto)
@@ -92,6 +81,12 @@ impl Moto {
             .expect("a request");
         let answer = Http::plain().send(request).await.expect("an answer");
         String::from_utf8(answer.into_body().into()).expect("text")
+    }
+
+    /// The subnet of a zone. The default network has one in each.
+    async fn subnet(&self, zone: &str) -> String {
+        let action = format!("DescribeSubnets&Filter.1.Name=availability-zone&Filter.1.Value.1={zone}");
+        self.first_of(&action, "subnetId").await
     }
 
     /// The first text of an element in a list.
