@@ -49,12 +49,6 @@ impl From<String> for SharedText {
     }
 }
 
-impl From<&String> for SharedText {
-    fn from(text: &String) -> Self {
-        Self(text.as_str().into())
-    }
-}
-
 impl PartialEq<str> for SharedText {
     fn eq(&self, other: &str) -> bool {
         &*self.0 == other
@@ -64,18 +58,6 @@ impl PartialEq<str> for SharedText {
 impl PartialEq<&str> for SharedText {
     fn eq(&self, other: &&str) -> bool {
         &*self.0 == *other
-    }
-}
-
-impl PartialEq<String> for SharedText {
-    fn eq(&self, other: &String) -> bool {
-        &*self.0 == other.as_str()
-    }
-}
-
-impl AsRef<str> for SharedText {
-    fn as_ref(&self) -> &str {
-        self
     }
 }
 
