@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use crate::control_plane::{
     Audit, Cluster, ControllerManagers, Durability, Options, Roles, pause, pipe_into,
 };
+use crate::ports;
 use crate::workspace::output_of;
 use compare::{Instance, Inventory, Machine, Memory, Objects, Stage, doubles};
 use observer::{Cloud, Prepared};
@@ -56,13 +57,17 @@ pub(super) fn options() -> Options {
     }
 }
 
+pub(super) const MANAGER: &str = "machine-controller-manager";
+pub(super) const CONTROLLER: &str = "machine-controller";
+
 /// Adds the flags of a controller, ours or Go's, for the cluster of such a lane.
-pub(super) fn connect(command: &mut Command, cluster: &Cluster, port: u16) {
+pub(super) fn connect(command: &mut Command, cluster: &Cluster) -> Result<()> {
     for which in ["control", "target"] {
         command.arg(format!("--{which}-kubeconfig={}", cluster.kubeconfig().display()));
     }
     command.args(["--namespace=default", "--v=3", "--address=127.0.0.1"]);
-    command.arg(format!("--port={port}")).env_remove("KUBECONFIG");
+    command.arg(format!("--port={}", ports::free()?)).env_remove("KUBECONFIG");
+    Ok(())
 }
 
 /// Controllers that run.

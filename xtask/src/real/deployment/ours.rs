@@ -5,13 +5,9 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use super::{Deployment, Running, connect};
+use super::{CONTROLLER, Deployment, MANAGER, Running, connect};
 use crate::control_plane::Cluster;
 use crate::control_plane::processes::{Afterwards, Processes};
-use crate::ports;
-
-const MANAGER: &str = "machine-controller-manager";
-const CONTROLLER: &str = "machine-controller";
 
 /// Short Leases: after a kill, the next process begins when the old Lease has expired.
 const LEASE: [&str; 3] = [
@@ -60,11 +56,11 @@ impl<'a> Ours<'a> {
     /// Starts the processes that do not run.
     pub(in crate::real) fn start_again(&mut self) -> Result<()> {
         if self.manager.is_none() {
-            let command = self.command(MANAGER, ports::free()?);
+            let command = self.command(MANAGER)?;
             self.manager = Some(self.spawn(MANAGER, command)?);
         }
         if self.controller.is_none() {
-            let mut command = self.command(CONTROLLER, ports::free()?);
+            let mut command = self.command(CONTROLLER)?;
             command.args(["--provider", self.provider]);
             command.envs(self.environment.iter().map(|(name, value)| (name, value)));
             self.controller = Some(self.spawn(CONTROLLER, command)?);
@@ -72,11 +68,11 @@ impl<'a> Ours<'a> {
         Ok(())
     }
 
-    fn command(&self, process: &str, port: u16) -> Command {
+    fn command(&self, process: &str) -> Result<Command> {
         let mut command = Command::new(self.machinist);
         command.arg(process).args(LEASE);
-        connect(&mut command, self.cluster, port);
-        command
+        connect(&mut command, self.cluster)?;
+        Ok(command)
     }
 
     fn spawn(&mut self, name: &'static str, command: Command) -> Result<Processes> {

@@ -10,9 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::control_plane::Cluster;
 use crate::control_plane::processes::{Afterwards, Processes};
 use crate::go_modules::{self, Source};
-use crate::ports;
 use crate::real::deployment::observer::Cloud;
-use crate::real::deployment::{Running, connect};
+use crate::real::deployment::{CONTROLLER, MANAGER, Running, connect};
 use crate::real::ensure_success;
 use crate::workspace;
 
@@ -28,9 +27,6 @@ const GO_SOURCES: &[(&str, &str)] = &[
     ("aws.go", include_str!("../../../takeover/aws.go")),
     ("openstack.go", include_str!("../../../takeover/openstack.go")),
 ];
-
-const MANAGER: &str = "machine-controller-manager";
-const CONTROLLER: &str = "machine-controller";
 
 /// Short enough that Go's sweep runs several times in each of its turns. The sweep deletes each
 /// instance that has the tags of a class and that no Machine records.
@@ -118,7 +114,7 @@ impl Pair {
         controller.envs(cloud.environment.iter().map(|(name, value)| (name, value)));
         let mut processes = Processes::new(folder, Afterwards::Keep)?;
         for (name, mut command) in [(MANAGER, manager), (CONTROLLER, controller)] {
-            connect(&mut command, cluster, ports::free()?);
+            connect(&mut command, cluster)?;
             processes.spawn(name, command, folder.join(format!("{turn}-{}-{name}.log", side.name())))?;
         }
         Ok(Self { side, processes })
