@@ -40,8 +40,7 @@ pub(crate) fn ownership(
     account: Option<AccountId>,
     asked: &Asked<'_>,
 ) -> Ownership {
-    let of_token = asked.token.ours().and_then(|token| token.intent.account.clone());
-    let intended = of_token.or_else(|| machine.intent().account);
+    let intended = asked.token.last_intent(machine).account;
     let recorded = machine.account();
     let mut ownership = Ownership { account, recorded, intended, ..Ownership::default() };
     let Some(today) = &ownership.account else { return ownership };

@@ -23,6 +23,7 @@ mod hindrance;
 mod identity;
 mod in_place;
 mod initialize;
+mod intent;
 mod join;
 mod key_scope;
 mod living_drain;
@@ -62,10 +63,11 @@ use crate::mcm::why::{Plan, Reason, Step, Why, why_updated_in_place};
 
 /// Decides the next actions for one Machine.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
-    match s.machine.deleting_since {
+    let plan = match s.machine.deleting_since {
         None => plan_living(s),
         Some(since) => delete::plan(s, since),
-    }
+    };
+    intent::keep(s, plan)
 }
 
 fn plan_living(s: &Snapshot) -> Plan<Action> {

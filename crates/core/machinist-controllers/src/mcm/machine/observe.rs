@@ -70,8 +70,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     let provider = provider_of(runtime, class.map(|class| &**class), &machine);
     let key_scope = KeyScopeFacts {
         called: answers.called_within.clone(),
-        // The Machine records the later call.
-        intended: machine.intent().key_scope.or_else(|| token.ours()?.intent.key_scope.clone()),
+        intended: token.last_intent(&machine).key_scope,
         of_class: to_be_made
             .filter(|class| serves(runtime, &**provider, class))
             .map_or(KeyScope::WHOLE, |class| provider.key_scope(&class.provider_spec)),
@@ -167,10 +166,9 @@ fn place(
         return PlaceFacts { of_class, ..PlaceFacts::default() };
     }
     let recorded = provider.parse_id(machine.spec.provider_id().unwrap_or_default());
-    let of_token = token.ours().and_then(|token| token.intent.place.clone());
     // The intended call may have had no effect, for example because its place does not exist.
     let knows_no_call = || answers.knows_no_creation(&runtime.process_facts(None), machine.created);
-    let intended = of_token.or_else(|| machine.intent().place).filter(|_| !knows_no_call());
+    let intended = token.last_intent(machine).place.filter(|_| !knows_no_call());
     PlaceFacts {
         of_id: recorded.ours().and_then(|id| provider.place_of(id)),
         recorded: machine.place(),

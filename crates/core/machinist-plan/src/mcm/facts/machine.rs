@@ -38,6 +38,13 @@ pub struct CreationIntent {
     pub key_scope: Option<KeyScope>,
 }
 
+impl CreationIntent {
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Planner facts of a Machine.
 #[derive(Debug, Clone)]
 pub struct MachineFacts {

@@ -123,6 +123,14 @@ impl Token {
         }
     }
 
+    /// Returns where the last call of any process may have created the Machine's instance, as it
+    /// was written before that call. The bootstrap token is written first, so the Machine records a
+    /// later call. The two are never mixed: account, place and key scope belong to one call.
+    pub fn last_intent(&self, machine: &MachineFacts) -> CreationIntent {
+        let of_token = || self.ours().map(|token| token.intent.clone()).unwrap_or_default();
+        Some(machine.intent()).filter(|intent| !intent.is_empty()).unwrap_or_else(of_token)
+    }
+
     /// Finds the existing token of a Machine, or else the first free id for the Machine.
     ///
     /// All ids are checked before a free id is returned: an id that was taken when the token was

@@ -17,10 +17,11 @@ use machinist_api::code::Code;
 use machinist_api::constants::markers;
 use machinist_api::validation::{machine_duration_error, machine_name_error};
 use machinist_api::{OperationType, Phase};
-use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, KeyScope, Place, Sighting};
+use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, KeyScope, Sighting};
 
 use super::action::Action;
 use super::action::CREATE_FAILED;
+use super::intent;
 use super::join::failed_why;
 use super::no_target;
 use super::proof;
@@ -30,7 +31,7 @@ use super::snapshot::creation_failed;
 use super::status::{OldState, OperationWrite, StateWrite};
 use super::status::{code_of, code_text};
 use super::target_cluster::TargetCluster;
-use crate::mcm::facts::{CreationIntent, TOKEN_NAMESPACE, Token, USER_DATA};
+use crate::mcm::facts::{TOKEN_NAMESPACE, Token, USER_DATA};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 use machinist_core::{Answers, Call, Found, Known, MadeIn, is_past, just_past, plus, retry_after};
 
@@ -158,50 +159,38 @@ fn make(s: &Snapshot) -> Plan<Action> {
     let why = |what| {
         Why::new(Reason::Writing(what), Step::Expect("the controller asks the cloud to create the instance"))
     };
+    let next = intent::of_next_call(s);
+    let record = |intent| {
+        let what = "recording where the instance is created";
+        Plan::act(Action::RecordIntent(intent), why(what))
+    };
+    let on_machine = s.machine.intent();
+    if !on_machine.is_empty() && on_machine != next {
+        // It would count more than a newer token.
+        return record(next);
+    }
     match &s.token {
         Token::Free(id) if wants_token => {
             let expires = plus(s.now, token_lifetime(s) + TOKEN_SPARE);
-            let create = Action::CreateToken { id: id.clone(), expires, intent: intent(s) };
+            let create = Action::CreateToken { id: id.clone(), expires, intent: next };
             Plan::act(create, why("creating the bootstrap token"))
         }
         // The token would have expired when the instance boots. The next pass creates another
         // token.
-        Token::Ours(token) if expires_soon && is_kept_without_token(s) => Plan::act(
+        Token::Ours(token) if expires_soon && intent::is_kept_without_token(s, &next) => Plan::act(
             Action::DeleteToken(token.clone()),
             why("deleting the bootstrap token, which expires too soon"),
         ),
-        Token::Free(_) | Token::Ours(_) | Token::Exhausted if expires_soon || !is_recorded(s) => {
-            Plan::act(Action::RecordIntent(intent(s)), why("recording where the instance is created"))
+        Token::Free(_) | Token::Ours(_) | Token::Exhausted
+            if expires_soon || s.token.last_intent(&s.machine) != next =>
+        {
+            record(next)
         }
         Token::Free(_) | Token::Ours(_) | Token::Exhausted => {
             let ensure = Action::Ensure { adopt_made_since: s.process.adopts_since(s.machine.created) };
             Plan::act(ensure, Why::new(Reason::Calling(Call::ENSURE), Step::Expect("the cloud answers")))
         }
     }
-}
-
-/// Returns where the next call may create the instance.
-fn intent(s: &Snapshot) -> CreationIntent {
-    let key_scope = &s.key_scope.of_class;
-    CreationIntent {
-        account: s.ownership.account.clone(),
-        place: s.place.place().filter(|place| **place != Place::WHOLE).cloned(),
-        key_scope: Some(key_scope).filter(|scope| **scope != KeyScope::WHOLE).cloned(),
-    }
-}
-
-/// Whether an object says where the next call may create the instance. The bootstrap token records
-/// the intent without a write of its own. A token of Go MCM does not, and one that was made before
-/// a user edited the class may name another key scope.
-fn is_recorded(s: &Snapshot) -> bool {
-    let has_record = s.token.ours().is_some_and(|token| token.intent.account.is_some());
-    if has_record { s.key_scope.is_recorded() } else { s.machine.intent() == intent(s) }
-}
-
-/// Whether the key scope of earlier calls stays known when the token is deleted.
-fn is_kept_without_token(s: &Snapshot) -> bool {
-    let key_scope = intent(s).key_scope;
-    key_scope.is_none() || s.machine.intent().key_scope == key_scope
 }
 
 /// Returns how long a token lasts from the call that creates the instance.

@@ -5,7 +5,7 @@
 
 use machinist_instance::KeyScope;
 
-/// What names the key scope of the calls that may have created a Machine's instance.
+/// Facts that name the key scope of the calls that may have created a Machine's instance.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct KeyScopeFacts {
     /// The key scope of the last call of this process that may have created the instance.
@@ -26,11 +26,5 @@ impl KeyScopeFacts {
     /// earlier version of this program wrote no key scope, so a call of it may have had any.
     pub(super) fn is_left_by_record(&self) -> bool {
         *self.intended.as_ref().unwrap_or(&KeyScope::WHOLE) != self.of_class
-    }
-
-    /// Whether the record names the key scope of the next call. A key that counts in the whole
-    /// place needs no record.
-    pub(super) fn is_recorded(&self) -> bool {
-        self.of_class == KeyScope::WHOLE || self.intended.as_ref() == Some(&self.of_class)
     }
 }

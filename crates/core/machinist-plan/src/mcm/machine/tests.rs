@@ -41,6 +41,7 @@ mod failed_token;
 mod force;
 mod in_place;
 mod initialize;
+mod intent;
 mod key_scope;
 mod known_state;
 mod no_target;
@@ -220,6 +221,13 @@ impl World {
             description: String::new(),
         };
         self.with(|s| s.token = Token::Ours(token.into()))
+    }
+
+    fn with_token(self, change: impl FnOnce(&mut TokenFacts)) -> Self {
+        self.with(|s| {
+            let Token::Ours(token) = &mut s.token else { panic!("the Machine has no token") };
+            change(token);
+        })
     }
 
     fn created(mut self, seconds: i64) -> Self {
@@ -631,7 +639,8 @@ fn a_token_that_an_instance_may_use_is_replaced_later() {
         world.with(|s| s.answers.made_in = MadeIn::Nowhere.and(&account("a").expect("an account")))
     };
     assert!(asked(601).plan().to_string().contains("driver: ensure"));
-    assert!(asked(599).plan().to_string().contains("token i8uopf: delete"));
+    assert!(asked(599).plan().to_string().contains("machine: record the account"));
+    assert!(asked(599).intended().plan().to_string().contains("token i8uopf: delete"));
 }
 
 /// A user edited the class twice: first to another account, and then back.

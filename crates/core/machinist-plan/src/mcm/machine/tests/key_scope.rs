@@ -9,7 +9,8 @@ use crate::mcm::facts::CreationIntent;
 /// A class that names subnet `now`. The token records the subnet of the last call, if any.
 fn subnets(recorded: Option<&str>, now: &str) -> World {
     let (intended, of_class) = (recorded.map(KeyScope::new), KeyScope::new(now.to_owned()));
-    world().token(1300).with(|s| {
+    let intent = CreationIntent { account: account("a"), place: None, key_scope: intended.clone() };
+    world().token(1300).with_token(|token| token.intent = intent).with(|s| {
         s.ownership.intended = account("a");
         s.key_scope = KeyScopeFacts { called: None, intended, of_class };
     })
@@ -107,20 +108,4 @@ fn a_token_records_the_subnet_of_the_class() {
         intent(without_token(world())),
         Some(CreationIntent { account: account("a"), ..CreationIntent::default() })
     );
-}
-
-#[test]
-fn an_old_token_is_deleted_when_the_machine_records_the_subnet() {
-    let old = || {
-        subnets(Some("b"), "b").with(|s| {
-            let Token::Ours(token) = &mut s.token else { return };
-            token.expires = Some(at(10));
-        })
-    };
-    let first = |world: World| world.plan().actions.first().map(ToString::to_string);
-    let record = Some("machine: record the account and place of the creation".to_owned());
-    assert_eq!(first(old()), record);
-    let mut recorded = old().intended();
-    recorded.machine["metadata"]["annotations"]["machinist.dev/intended-key-scope"] = "b".into();
-    assert!(first(recorded).is_some_and(|action| action.ends_with(": delete")));
 }
