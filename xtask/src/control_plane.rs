@@ -238,7 +238,7 @@ impl ControlPlane {
     }
 }
 
-/// What `df` and `free` print. Servers without disk or memory end or stop answering.
+/// The output of `df` and `free`. Servers without disk or memory end or stop answering.
 fn what_is_left() -> String {
     let folder = std::env::temp_dir();
     let printed =

@@ -53,6 +53,7 @@ const RULES: &[(&str, Rule)] = &[
     ("the embedded server's layers import downwards", imports::layers),
     ("the prose has none of the refused words", prose::words),
     ("comments and Markdown are at most 100 columns wide", prose::widths),
+    ("a doc comment begins with the name of its object", prose::first_words),
     ("the name of a test is at most 60 letters long", prose::test_names),
     ("each acceptance case has a test with its id, or a reason", cases::tested),
     ("no file grows beyond what can be read", sources::file_lengths),

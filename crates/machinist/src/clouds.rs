@@ -52,7 +52,7 @@ pub(crate) const STARTING: &str = "starting";
 /// Heading of the flags that choose a cloud.
 const HEADING: &str = "Cloud";
 
-/// What the program knows about one cloud.
+/// The properties of one cloud that the program uses.
 pub(crate) struct Cloud {
     /// The name on the command line, in a MachineClass, and before `://` in the ids of instances.
     pub name: &'static str,
@@ -85,7 +85,7 @@ pub(crate) struct Given<'a> {
     pub clusters: &'a ClusterArgs,
 }
 
-/// What a machine controller needs of a cloud.
+/// The parts of a cloud that a machine controller needs.
 pub(crate) struct ForMachines {
     /// Waits until the provider can be used.
     pub provider: BoxFuture<'static, anyhow::Result<Arc<dyn Provider>>>,
@@ -126,7 +126,7 @@ pub(crate) struct NodeCloud {
     pub open: fn() -> anyhow::Result<ForNodes>,
 }
 
-/// What a cloud controller manager needs of a cloud.
+/// The parts of a cloud that a cloud controller manager needs.
 pub(crate) struct ForNodes {
     pub provider: Arc<dyn Provider>,
     pub token: TokenFrom,
@@ -142,7 +142,7 @@ pub(crate) struct ForNodes {
     pub call_bound: Duration,
 }
 
-/// What `machinist why` needs of a cloud.
+/// The parts of a cloud that `machinist why` needs.
 pub(crate) struct ForExplanations {
     pub provider: Arc<dyn Provider>,
     /// The sentence that the cloud does not answer to this process.

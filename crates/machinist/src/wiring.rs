@@ -86,11 +86,11 @@ pub(crate) struct Process<'a> {
     /// How long after its start a call to the cloud may take effect; absent for a controller
     /// without a cloud.
     pub call_bound: Option<Duration>,
-    /// What the process shows besides what every controller shows.
+    /// The data that the process shows besides the data of every controller.
     pub shows: Shows,
 }
 
-/// What a controller of machines shows besides what every controller shows.
+/// The data that a controller of machines shows besides the data of every controller.
 #[derive(Clone, Default)]
 pub(crate) struct Shows {
     /// The effective configuration, for `/configz`; null for none.
@@ -303,7 +303,7 @@ impl Process<'_> {
     }
 }
 
-/// What the clients of a process record before it starts.
+/// The metrics and the pulse that the clients of a process record before it starts.
 struct Measured {
     metrics: Metrics,
     pulse: Pulse,

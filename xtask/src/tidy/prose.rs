@@ -23,6 +23,9 @@ const REFUSED: &[&str] = &[
     "anew",
 ];
 
+/// First words of a doc comment that name no object.
+const UNCLEAR_FIRST: &[&str] = &["It", "Its", "What", "Who", "Whose"];
+
 /// Allows a refused word on its line.
 const MARK: &str = "tidy: word";
 const MAX_MARKS: usize = 10;
@@ -98,6 +101,32 @@ pub(super) fn test_names(workspace: &Workspace) -> Result<Findings> {
     Ok(findings)
 }
 
+/// A reader of the first line does not know which object such a word means.
+pub(super) fn first_words(workspace: &Workspace) -> Result<Findings> {
+    let mut findings = Findings::default();
+    for file in workspace.files_ending(".rs") {
+        let text = workspace.text_of(file)?;
+        for (number, word) in unclear_first_words(&text) {
+            findings.fault(format!("{file}:{number}: a doc comment begins with {word}; name the object"));
+        }
+    }
+    Ok(findings)
+}
+
+/// The doc comments that begin with a word of [`UNCLEAR_FIRST`], by line.
+fn unclear_first_words(text: &str) -> Vec<(usize, &'static str)> {
+    let mut found = Vec::new();
+    let mut within = "";
+    for (index, line) in text.lines().map(str::trim_start).enumerate() {
+        let kind = ["///", "//!"].into_iter().find(|kind| line.starts_with(kind)).unwrap_or_default();
+        let first =
+            line[kind.len()..].split_whitespace().next().filter(|_| !kind.is_empty() && kind != within);
+        found.extend(UNCLEAR_FIRST.iter().find(|word| Some(**word) == first).map(|word| (index + 1, *word)));
+        within = kind;
+    }
+    found
+}
+
 fn prose_files(workspace: &Workspace) -> impl Iterator<Item = &str> {
     let is_prose = |file: &&str| {
         let written =
@@ -163,6 +192,14 @@ fn refused_words_are_found_outside_of_quotes_only() {
     assert!(refused_in(&format!("the words `{first}` and `{second}`, an a{second}ed list")).is_empty());
     let found = prose_of("a.rs", "x(\"name\"); y(\"two words\"); // three");
     assert_eq!(found, [(1, "two words".to_owned()), (1, "// three".to_owned())]);
+}
+
+#[test]
+fn a_doc_comment_begins_with_the_name_of_its_object() {
+    let found = |text: &str| unclear_first_words(text).into_iter().map(|(line, _)| line).collect::<Vec<_>>();
+    assert_eq!(found("/// What it is.\nfn a() {}\n    /// Its end.\n"), [1, 3]);
+    assert_eq!(found("//! A file.\n//! It is short.\n/// It is one.\n"), [3]);
+    assert!(found("// What a comment.\n/// Whatever: a name.\n").is_empty());
 }
 
 #[test]

@@ -7,17 +7,6 @@ use anyhow::Result;
 
 use super::{Findings, Workspace};
 
-/// Planners of kinds. The other files of a planner's folder (rollout, replacement, status) decide
-/// something that a kind's controller asks for.
-const KINDS: &[&str] = &[
-    "machine",
-    "machine_set",
-    "machine_deployment",
-    "docker_cluster",
-    "docker_machine",
-    "mailgun_cluster",
-    "mailgun_machine",
-];
 const CONTRACTS: &[&str] = &["mcm", "ccm", "capi"];
 const PLANNERS: &str = "crates/core/machinist-plan/src/";
 const CONTROLLERS: &str = "crates/core/machinist-controllers/src/";
@@ -28,26 +17,38 @@ const LONG_FILE_LINES: usize = 800;
 /// Names that say how a thing is used and not what it is, so everything fits in.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "helper", "helpers", "common", "misc"];
 
+/// The controllers of a contract's kinds are the modules that its `kinds.rs` names. The planner of
+/// each has the same path.
 pub(super) fn planner_and_controller_paths(workspace: &Workspace) -> Result<Findings> {
     let mut findings = Findings::default();
-    let kinds_in = |folder: &str| -> BTreeSet<&str> {
-        workspace.files.iter().filter_map(|file| kind_module(file.strip_prefix(folder)?)).collect()
-    };
-    let (planners, controllers) = (kinds_in(PLANNERS), kinds_in(CONTROLLERS));
-    for module in planners.difference(&controllers) {
-        findings.fault(format!("{PLANNERS}{module} has no counterpart {CONTROLLERS}{module}"));
-    }
-    for module in controllers.difference(&planners) {
-        findings.fault(format!("{CONTROLLERS}{module} has no counterpart {PLANNERS}{module}"));
+    let planners: BTreeSet<&str> =
+        workspace.files.iter().filter_map(|file| module_of(file.strip_prefix(PLANNERS)?)).collect();
+    for contract in CONTRACTS {
+        let table = format!("{CONTROLLERS}{contract}/kinds.rs");
+        let text = workspace.text_of(&table)?;
+        let kinds = kind_modules(&text);
+        if kinds.is_empty() {
+            findings.fault(format!("{table} names no module of a kind: expected `use super::KIND::...`"));
+        }
+        for kind in kinds {
+            let module = format!("{contract}/{kind}");
+            if !planners.contains(module.as_str()) {
+                findings.fault(format!("{CONTROLLERS}{module} has no counterpart {PLANNERS}{module}"));
+            }
+        }
     }
     Ok(findings)
 }
 
-/// The `<contract>/<kind>` that a file is the module of, as one file or as a folder.
-fn kind_module(file: &str) -> Option<&str> {
-    let module = file.strip_suffix("/mod.rs").or_else(|| file.strip_suffix(".rs"))?;
-    let (contract, name) = module.split_once('/')?;
-    (CONTRACTS.contains(&contract) && KINDS.contains(&name)).then_some(module)
+/// The `<contract>/<name>` that a file is the module of, as one file or as a folder.
+fn module_of(file: &str) -> Option<&str> {
+    file.strip_suffix("/mod.rs").or_else(|| file.strip_suffix(".rs"))
+}
+
+/// The modules of the kinds that a table of kinds imports.
+fn kind_modules(table: &str) -> Vec<&str> {
+    let imported = table.lines().filter_map(|line| line.strip_prefix("use super::")?.split("::").next());
+    imported.filter(|module| !["contract", "key"].contains(module)).collect()
 }
 
 pub(super) fn file_lengths(workspace: &Workspace) -> Result<Findings> {
@@ -138,17 +139,10 @@ mod tests {
     }
 
     #[test]
-    fn only_modules_of_kinds_need_a_counterpart() {
-        assert_eq!(kind_module("mcm/machine_set.rs"), Some("mcm/machine_set"));
-        assert_eq!(kind_module("mcm/machine/mod.rs"), Some("mcm/machine"));
-        for other in [
-            "mcm/machine/create.rs",
-            "mcm/rollout.rs",
-            "facts/machine_set.rs",
-            "machine_set.rs",
-            "mcm/mod.rs",
-        ] {
-            assert_eq!(kind_module(other), None, "{other}");
-        }
+    fn the_kinds_of_a_contract_are_the_modules_of_its_table() {
+        let table = "use super::contract::Mcm;\nuse super::key::Key;\nuse super::machine_set::Sets;\n";
+        assert_eq!(kind_modules(table), ["machine_set"]);
+        assert_eq!(module_of("mcm/machine_set.rs"), Some("mcm/machine_set"));
+        assert_eq!(module_of("mcm/machine/mod.rs"), Some("mcm/machine"));
     }
 }

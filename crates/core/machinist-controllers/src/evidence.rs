@@ -1,5 +1,5 @@
-//! What the accounts of a process have shown: evidence for the ownership rules of
-//! `machinist_core::ownership`. Every contract collects it in the same way.
+//! Evidence from the accounts of a process, for the ownership rules of `machinist_core::ownership`.
+//! Every contract collects this evidence in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

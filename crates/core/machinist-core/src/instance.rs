@@ -73,7 +73,7 @@ pub struct Departure<'s> {
     pub cluster: &'s str,
     /// The live object that holds the foreign key which the last `find` showed.
     pub key_holder: Option<&'s str>,
-    /// What is known about the instance that the last `find` showed without a key.
+    /// Facts about the instance that the last `find` showed without a key.
     pub unkeyed: &'s Unkeyed,
     /// When the machine was created.
     pub created: Timestamp,
@@ -119,7 +119,7 @@ pub struct Listed {
     pub power: Option<Power>,
 }
 
-/// What is known about an instance without a key whose id the object records.
+/// Facts about an instance without a key whose id the object records.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Unkeyed {
     /// The marks of another program on the instance.

@@ -64,7 +64,7 @@ pub struct Orphan<'s> {
     pub now: Timestamp,
 }
 
-/// What the API servers show about one instance.
+/// The object and the Node that the API servers show for one instance.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owners {
     /// When the first of the lists was requested.
@@ -93,7 +93,7 @@ pub enum OwnerNode {
 pub enum OrphanStep {
     /// The instance is kept, for this reason. Look again after the next list of the account.
     Keep(Kept),
-    /// It is too early. Look again at this moment.
+    /// The instance is too young. Look again at this moment.
     Wait(Timestamp),
     /// List the account again at this moment: one more list must show the instance.
     ListAgain(Timestamp),
@@ -106,17 +106,17 @@ pub enum OrphanStep {
 /// Why an instance without an object is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Kept {
-    /// It has no key, so another program created it.
+    /// The instance has no key, so another program created it.
     NoKey,
-    /// It does not say for which namespace it was made.
+    /// The tags of the instance do not name the namespace for which it was made.
     NoNamespace,
-    /// It was made for another namespace of the same name, or for an earlier one.
+    /// The instance was made for another namespace of the same name, or for an earlier one.
     OtherNamespace,
     /// This process does not know the UID of its namespace.
     NamespaceUnknown,
     /// An object may have it.
     Object(String),
-    /// Its Node exists.
+    /// The Node of the instance exists.
     Node(String),
     /// The Nodes were not listed, and this process did not see that its object was deleted.
     NotProven,

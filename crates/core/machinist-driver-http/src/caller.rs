@@ -20,7 +20,8 @@ use crate::transport::Transport;
 /// Reads the wall clock.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What a request does, for the log, the counters and the kind of an error without an answer.
+/// The description of a request, for the log, the counters and the kind of an error without an
+/// answer.
 #[derive(Debug, Clone)]
 pub struct HttpCall<'a> {
     /// Whether the request changes the cloud.

@@ -1,5 +1,5 @@
-//! What the drivers of clouds with an HTTP API share: the base URL of an API, connections, sending
-//! with a time limit and counters, and what a missing answer means for a call.
+//! The common parts of the drivers of clouds with an HTTP API: the base URL of an API, connections,
+//! sending with a time limit and counters, and the meaning of a missing answer for a call.
 //!
 //! Deliberately absent: retries, which the runtime makes; authentication, pages of lists, and the
 //! error codes of any cloud, which the clients of the drivers have.

@@ -1,4 +1,4 @@
-//! What is known about the effect of a call without a usable answer.
+//! The possible effect of a call without a usable answer, as the kind of an error.
 
 use std::time::Duration;
 

@@ -206,7 +206,7 @@ pub struct BalancerRef {
     pub key: BalancerKey,
     /// The native id that the caller recorded; see [`BalancerSpec::native_id`].
     pub native_id: Option<NativeId>,
-    /// What else the caller knows about the balancer, for its deletion. `None` if only id and key
+    /// Further facts of the caller about the balancer, for its deletion. `None` if only id and key
     /// count.
     pub trace: Option<BalancerTrace>,
 }
@@ -254,7 +254,7 @@ impl<T> Progress<T> {
 pub struct Ensured {
     /// The balancer.
     pub balancer: Balancer,
-    /// What the driver skipped, for users.
+    /// Notes for users: the parts of the spec that the driver skipped, and hints.
     pub notes: Vec<BalancerNote>,
     /// The wanted targets that the balancer lacks.
     pub skipped: Vec<SkippedTarget>,

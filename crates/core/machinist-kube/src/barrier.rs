@@ -179,7 +179,7 @@ type Place = (Cluster, &'static str);
 pub struct Unanswered {
     /// The charge of the write.
     pub charge: Charge,
-    /// What the write does.
+    /// The write: its object, kind and precondition.
     pub expect: Expect,
     /// The latest time at which the write was sent for the first time.
     pub sent: Instant,

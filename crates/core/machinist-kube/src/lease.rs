@@ -150,7 +150,7 @@ pub const GIVE_BACK_WITHIN: Duration = Duration::from_secs(5);
 /// writes it in a renewal that is written anyway. Go's leader election keeps it.
 pub const UNSEEN: &str = "machinist.dev/unseen";
 
-/// What the previous leader left in the Lease.
+/// The last renewal and the annotation that the previous leader left in the Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inherited {
     /// The last renewal, by the clock of the previous leader; absent if there was no Lease.
@@ -289,7 +289,8 @@ impl Leadership {
         }
     }
 
-    /// What the previous leader left in the Lease; absent without an election, or before we lead.
+    /// The facts that the previous leader left in the Lease; absent without an election, or before
+    /// we lead.
     pub fn inherited(&self) -> Option<Inherited> {
         lock(&self.annotation).inherited.clone()
     }

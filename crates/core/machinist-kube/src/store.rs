@@ -453,7 +453,7 @@ impl<F> Store<F> {
         self.entries.iter()
     }
 
-    /// Number of objects.
+    /// The keys of all objects, in order.
     pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.iter().map(|(key, _)| key)
     }

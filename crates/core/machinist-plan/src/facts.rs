@@ -1,4 +1,4 @@
-//! What the facts of all contracts have in common.
+//! The common parts of the facts of all contracts.
 //!
 //! Facts are the content of one object, parsed once when the object enters a store. They hold the
 //! fields that planners use, typed. They also hold the raw values that guards must repeat, because

@@ -27,8 +27,8 @@ pub(crate) struct Collection {
     pub(crate) resource: &'static str,
 }
 
-/// What the runtime reads of an object that a write returns. An answer without UID or
-/// resourceVersion is no object: it says nothing about the write.
+/// The metadata of an object that a write returns, as far as the runtime reads them. An answer
+/// without UID or resourceVersion is no object: such an answer says nothing about the write.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Written {
     metadata: WrittenMetadata,

@@ -10,7 +10,7 @@ use machinist_kube::Moment;
 #[derive(Debug, Default)]
 pub(crate) struct Gaps(Mutex<KnownGaps>);
 
-/// What is known about the gaps.
+/// The known facts about the gaps.
 #[derive(Debug, Default)]
 pub(crate) struct KnownGaps {
     pub(crate) unseen: Unseen,

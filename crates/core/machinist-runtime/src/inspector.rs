@@ -114,7 +114,7 @@ impl<C: Contract> Inspector<C> {
         Some(format!("{cloud} does not answer: {why}"))
     }
 
-    /// What a user should know about a process that is ready.
+    /// A hint for users about a process that is ready, if there is one.
     pub fn remark(&self) -> Option<String> {
         C::remark(&self.runtime.lock().seen)
     }

@@ -1,4 +1,4 @@
-//! What the runtime measures and only a contract can name: other programs of the same kind have
+//! Measurements of the runtime that only a contract can name: other programs of the same kind have
 //! metrics of these values under their own names.
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub enum Measurement<'a> {
     Watch {
         /// The plural name of the kind.
         resource: &'static str,
-        /// Its duration.
+        /// Duration of the list or stream.
         timing: WatchTiming,
     },
     /// A driver call ended.
@@ -32,7 +32,7 @@ pub enum Measurement<'a> {
         cloud: &'a str,
         /// The call.
         call: Call,
-        /// Its duration.
+        /// Duration of the call.
         took: Duration,
         /// The error, if it failed.
         error: Option<&'a Error>,

@@ -233,7 +233,7 @@ async fn delete_again(collection: &Collection, expect: &Expect, uid: &str) -> De
     }
 }
 
-/// What a repeated DELETE shows about the first one.
+/// The outcome of a DELETE, as far as a repetition shows it.
 enum DeletedAgain {
     Known(Settled),
     /// The object changed since the first DELETE, so only a read shows whether it is being deleted.

@@ -1,4 +1,4 @@
-//! What the endpoints show of a process: readiness and decisions, rendered.
+//! The state of a process that the endpoints show: readiness and decisions, rendered.
 //!
 //! The rendered decisions contain no secrets, because planners never see a secret.
 

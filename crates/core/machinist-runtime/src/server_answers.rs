@@ -1,4 +1,4 @@
-//! What a process knows about the answers of API servers whose watches are silent.
+//! The record of the answers of API servers whose watches are silent.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What a process knows about API servers that do not answer.
+//! API servers that do not answer: since when, and the error of a watch.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -97,7 +97,7 @@ impl<C: Contract> Runtime<C> {
         }
     }
 
-    /// What the next process must know if this one ends now.
+    /// The gaps that the next process must know if this one ends now.
     ///
     /// Before the stores of the control cluster were listed, nothing is forgotten: the timeouts of
     /// the objects are unknown. Nor may the annotation stay as it is, because a renewal replaces

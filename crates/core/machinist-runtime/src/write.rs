@@ -212,7 +212,7 @@ impl<C: Contract> Write<'_, C> {
     }
 }
 
-/// What a failed write shows about its effect.
+/// The effect of a failed write, as far as its outcome shows it.
 fn settled_by(outcome: &WriteOutcome) -> Settled {
     if outcome.is_without_effect() { Settled::NotCommitted } else { Settled::Unknown }
 }

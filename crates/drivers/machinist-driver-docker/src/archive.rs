@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) content: Content,
 }
 
-/// What an entry is.
+/// The content of an entry: a file, a folder or a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
     File(Vec<u8>),

@@ -39,7 +39,8 @@ pub(crate) struct Images {
     tasks: Arc<Mutex<BTreeMap<Task, Progress>>>,
 }
 
-/// What a task does. The tasks are in the order of the fields.
+/// A pull of an image, or a load of an image into a container. The tasks are in the order of the
+/// fields.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
     Pull { image: String },

@@ -273,8 +273,8 @@ pub(crate) struct Account {
     /// The balancers that were created or adopted, and that no answer has contained yet. An adopted
     /// one has a note.
     pub(crate) unreported: Mutex<BTreeMap<BalancerKey, (i64, Option<BalancerNote>)>>,
-    /// What the last list of all servers has shown, and when. It saves calls that the cloud would
-    /// reject.
+    /// The result of the last list of all servers, and its time. The result saves calls that the
+    /// cloud would reject.
     pub(crate) shown: Mutex<Option<(Instant, Reach)>>,
     /// The target of each balancer that got another sort of address last, by the balancer's id.
     pub(crate) turned: Mutex<BTreeMap<i64, Turned>>,

@@ -454,7 +454,7 @@ impl Account {
         Ok(may_be && !self.has_secret(pod, key).await?)
     }
 
-    /// What is left of an instance whose pod does not exist.
+    /// Looks for parts that are left of an instance whose pod does not exist.
     async fn left(&self, key: Option<&InstanceKey>) -> Result<Sighting, Error> {
         let Some(key) = key else { return Ok(Sighting::Absent) };
         let parts = self.parts(key).await?;

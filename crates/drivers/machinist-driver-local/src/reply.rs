@@ -131,12 +131,13 @@ fn status(pod: &Pod) -> Option<&PodStatus> {
     pod.status.as_ref()
 }
 
-/// Whose a Service or a Secret is.
+/// The owner of a Service or a Secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartOf {
     /// The pod owns it, or the Machine does, as in older versions of Go's provider.
     ThisPod,
-    /// It has the key, and an earlier pod owns it. The garbage collector deletes it soon.
+    /// The part has the key, and an earlier pod owns it. The garbage collector deletes the part
+    /// soon.
     EarlierPod,
     /// Another owner's.
     Another,

@@ -52,7 +52,7 @@ impl Memory {
 enum Part {
     /// The class needs none, or it does not exist yet.
     None,
-    /// It exists and is free.
+    /// The part exists and is free.
     Ready(String),
     /// The server of the key uses it.
     Used(Box<Server>),

@@ -314,7 +314,7 @@ impl Account {
         Ok(None)
     }
 
-    /// What is left of an instance that the cloud does not show.
+    /// Looks for parts that are left of an instance that the cloud does not show.
     async fn left(&self, which: &InstanceRef) -> Result<Sighting, Error> {
         let Some(key) = &which.key else { return Ok(Sighting::Absent) };
         let parts = self.parts(&PartsOf::of(which, key)).await?;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Operation;
 
-/// Who calls the cloud, and where.
+/// The account and the region of a call to the cloud.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Caller<'a> {
     /// The token of the account.

@@ -64,7 +64,7 @@ struct Inner<B> {
     creations: tokio::sync::Mutex<Creations>,
 }
 
-/// What changes without a request to the backend.
+/// The state that changes without a request to the backend.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) keys: Keys,
@@ -159,7 +159,7 @@ impl<B: Backend> Proxy<B> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the operator sees.
+    /// The state of the proxy for the operator: the backend, and numbers of tokens and requests.
     pub(crate) async fn described(&self) -> Value {
         let tokens = self.0.creations.lock().await.len();
         json!({"backend": self.0.backend.url(), "tokens": tokens, "requests": self.lock().requests})

@@ -106,7 +106,7 @@ async fn run_served(
         .await
 }
 
-/// What the controller needs of its clouds.
+/// The parts of its clouds that the controller needs.
 struct Served {
     /// Waits until all providers can be used.
     providers: BoxFuture<'static, anyhow::Result<Providers>>,

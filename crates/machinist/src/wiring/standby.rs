@@ -19,7 +19,7 @@ use super::{Port, request_metrics};
 /// The state of a process that connects.
 pub(crate) const API_SERVER: &str = "the API server has not answered yet";
 
-/// What the process waits for, and what it already knows about itself.
+/// The condition for which the process waits, and the facts that it already knows about itself.
 #[derive(Clone)]
 pub(super) struct Phase(Arc<State>);
 
@@ -27,7 +27,7 @@ struct State {
     component: &'static str,
     namespace: String,
     metrics: Metrics,
-    /// What the process waits for before it takes part in the election.
+    /// The condition for which the process waits before it takes part in the election.
     awaits: &'static str,
     /// The effective configuration; null for none.
     config: Value,

@@ -1,5 +1,5 @@
-//! What the targets with real clusters share: the description of the clusters, a client, processes,
-//! and waiting for a state.
+//! The common parts of the targets with real clusters: the description of the clusters, a client,
+//! processes, and waiting for a state.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};

@@ -15,7 +15,8 @@ const FLAGS: &str = "cloud-controller-manager --cloud-provider=hcloud --bind-add
     --node-deletion-min-age=1s --route-reconciliation-period=10s \
     --leader-elect-lease-duration=6s --leader-elect-renew-deadline=4s --leader-elect-retry-period=1s";
 
-/// What the process needs to reach the cluster and the cloud.
+/// The files, the endpoint and the network that the process needs to reach the cluster and the
+/// cloud.
 pub(crate) struct Surroundings {
     pub kubeconfig: PathBuf,
     pub token_file: PathBuf,

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::clusters::{self, Cluster, client, described};
 use crate::program::{Program, Surroundings};
 
-/// What a user applies: the program with a network and beside a machine controller.
+/// The manifests that a user applies: the program with a network and beside a machine controller.
 const MANIFESTS: &str = "deploy/ccm/overlays/network-machines";
 const SERVICE_ACCOUNT: &str = "machinist-cloud-controller-manager";
 /// The name of the service account in audit logs.

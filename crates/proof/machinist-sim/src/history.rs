@@ -73,7 +73,7 @@ impl Undelivered {
     }
 }
 
-/// What other actors did to Machines, Services and objects of Cluster API, by UID.
+/// The changes that other actors made to Machines, Services and objects of Cluster API, by UID.
 #[derive(Debug, Clone, Default)]
 struct ByHand {
     /// When another actor last took our finalizer off.

@@ -251,7 +251,7 @@ impl<R> Lives<R> {
 pub struct Begun<R> {
     /// The process.
     pub running: R,
-    /// Its part in an election.
+    /// The tasks that take part in an election for the process.
     pub election: Option<JoinSet<()>>,
 }
 

@@ -1,8 +1,8 @@
-//! What `why` says about an object, as the invariants read it.
+//! The answer of `why` about an object, as the invariants read it.
 
 use machinist_core::{ContractReason, Reason, Step, Why};
 
-/// What `why` says about an object.
+/// The answer of `why` about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     /// Whether the object counts as up to date.

@@ -31,7 +31,7 @@ pub(in crate::real) struct Instance {
     pub(in crate::real) marks: Marks,
 }
 
-/// What a cloud has for an instance beside it: a port, a volume, an address.
+/// An object that a cloud has for an instance, beside the instance: a port, a volume, an address.
 #[derive(Debug, Clone, Deserialize)]
 pub(in crate::real) struct Part {
     pub(in crate::real) kind: String,
@@ -80,7 +80,7 @@ pub(in crate::real) enum Stage<'a> {
     InBetween,
 }
 
-/// What was seen before, and what each object must carry.
+/// The facts of earlier comparisons, and the marks that each object must carry.
 #[derive(Debug, Default)]
 pub(in crate::real) struct Memory {
     /// The marks of the class, by the kind of the object.

@@ -85,7 +85,8 @@ impl Tools {
     }
 }
 
-/// What the objects of a deployment need. The cloud has everything that they name.
+/// The settings that the objects of a deployment need. The cloud has everything that the settings
+/// name.
 #[derive(Debug, Deserialize)]
 pub(in crate::real) struct Prepared {
     /// The field `provider` of the classes.

@@ -30,7 +30,7 @@ const FOLDERS: &[&str] = &[
     "cinder/locks",
 ];
 
-/// What the files leave open.
+/// The values that the files leave open.
 pub(super) struct Values {
     /// Folder of the database's socket and of all files that the services write.
     pub(super) folder: PathBuf,

@@ -67,7 +67,7 @@ impl Programs {
     }
 }
 
-/// Whose turn it is.
+/// One of the two sides whose controllers take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Go,

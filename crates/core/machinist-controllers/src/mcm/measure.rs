@@ -611,7 +611,7 @@ fn deployment_of(machine: &MachineFacts) -> &str {
 /// The label of a Node with its zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// What a change of a Machine ends.
+/// A stage in the life of a Machine that a change of the Machine ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     Creation,

@@ -48,7 +48,7 @@ pub(crate) struct Memory {
     /// The UID of the namespace that this process serves, once it was read; empty inside if it may
     /// not be read.
     pub namespace_uid: Option<Option<String>>,
-    /// What the lists of an account have shown about its orphans.
+    /// The results of the search for orphans, by account.
     pub orphans: BTreeMap<AccountId, Arc<AccountOrphans>>,
     /// UIDs of Machines whose end this process saw, although it did not remove their finalizer.
     pub lost_machines: BTreeSet<String>,
@@ -147,7 +147,7 @@ impl Memory {
         of_owner.filter(|adoption| !adoption.is_in_time).map(|adoption| adoption.late.clone()).collect()
     }
 
-    /// What is remembered about the orphans of an account.
+    /// Returns the results of the search for orphans in an account; empty if there are none yet.
     pub(crate) fn orphans_of(&mut self, account: &AccountId) -> &mut AccountOrphans {
         Arc::make_mut(self.orphans.entry(account.clone()).or_default())
     }

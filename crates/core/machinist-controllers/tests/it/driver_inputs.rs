@@ -9,7 +9,7 @@ use machinist_instance::{Instance, InstanceKey, InstanceRef, InstanceSpec, Scope
 
 use super::*;
 
-/// What the driver was asked to create.
+/// The specs of the instances that the driver was asked to create.
 type Specs = Arc<Mutex<Vec<InstanceSpec>>>;
 
 /// A cloud whose first creation fails after it has made a part of the instance.

@@ -139,7 +139,7 @@ fn another(bench: &Bench<'_>) -> Played<machinist_instance::Credential> {
     bench.subject.another_account().ok_or_else(missing)
 }
 
-/// What is listed by its marks is reported as an orphan, unless a Machine records it.
+/// An instance that `list_marked` returns is reported as an orphan, unless a Machine records it.
 async fn only_instances_of_other_programs_count_as_marked(bench: &Bench<'_>) -> Played {
     let ours = bench.spec("ours");
     let made = bench.complete(&ours).await?;

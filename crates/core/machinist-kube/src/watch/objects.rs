@@ -37,7 +37,7 @@ pub(super) trait WatchedObjects: Send {
     fn bookmark(&mut self, resource_version: u64);
 }
 
-/// What is known of a whole list beside its readable objects.
+/// A whole list, excluding its readable objects.
 pub(super) struct Listed {
     pub(super) unreadable: Vec<(ObjectKey, Unreadable)>,
     pub(super) resource_version: u64,

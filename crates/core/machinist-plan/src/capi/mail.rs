@@ -356,7 +356,8 @@ fn may_hide_an_attempt(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> bo
     is_same_service && !had_no_effect(s) && !may_repeat(letter)
 }
 
-/// It is unknown whether the attempt had an effect. Only the mail service of the attempt knows.
+/// Decides if the effect of the attempt is unknown. Only the mail service of the attempt knows the
+/// effect.
 fn unknown(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
     let is_known = !s.service.is_empty();
     let is_elsewhere = intent.service.as_ref().is_some_and(|service| is_known && *service != s.service);

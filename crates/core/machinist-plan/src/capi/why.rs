@@ -188,9 +188,9 @@ pub enum CapiReason {
         /// The message of the mail service.
         message: String,
     },
-    /// It is unknown whether the mail was accepted. The mail service is asked.
+    /// The mail may have been accepted, and the controller asks the mail service.
     MailUncertain,
-    /// It is unknown whether the mail was accepted, and a user must decide.
+    /// The mail may have been accepted, and a user must decide.
     MailOnHold {
         /// Why the mail service cannot answer.
         because: String,

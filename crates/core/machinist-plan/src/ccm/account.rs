@@ -68,7 +68,7 @@ pub enum Proof {
     Missing,
 }
 
-/// What the stores and the calls show about the account that today's credential opens.
+/// Facts from the stores and the calls about the account that today's credential opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProofFacts {
     /// Whether a Node records the account.

@@ -264,7 +264,8 @@ mod tests {
         (foreign.into_iter().map(|target| target.node).collect(), wait)
     }
 
-    /// Its targets would be removed, and this program could not add them again.
+    /// Without the Node in the set, its targets would be removed, and this program could not add
+    /// them again.
     #[test]
     fn a_node_elsewhere_that_comes_back_stays_in_the_set() {
         let both: &[_] = &[("a", "sim://a"), ("robot", "hrobot://1")];

@@ -157,7 +157,7 @@ pub enum CcmReason {
     /// The driver rejected an annotation or a setting, or found that the load balancer is not the
     /// one of the Service. The cloud rejected nothing.
     BalancerInvalid {
-        /// What is wrong, and the expected value.
+        /// The error, and the expected value.
         message: String,
     },
     /// The cloud is changing or deleting the load balancer.

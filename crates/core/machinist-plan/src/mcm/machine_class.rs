@@ -21,11 +21,11 @@ pub struct ClassSnapshot {
     pub class: Arc<ClassFacts>,
     /// The Machines that refer to the class.
     pub users: Users,
-    /// What the provider says about the class.
+    /// The result of the provider's check of the class.
     pub checked: Checked,
 }
 
-/// What the provider of a class says about its `providerSpec`, without a call to the cloud.
+/// The result of the provider's check of a `providerSpec`, which makes no call to the cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Checked {
     /// The first error: the field, and the expected value.
@@ -89,8 +89,8 @@ pub fn keeps_class(reason: &Reason) -> bool {
     matches!(reason, Reason::Writing(_) | Reason::Contract(InUse { .. } | UserUnreadable { .. }))
 }
 
-/// What a user should know about the fields of the class. Machines show an error themselves; here
-/// it shows before the first Machine exists.
+/// Reports an error in the fields of the class, or fields that have no effect. Machines show an
+/// error themselves; here the error shows before the first Machine exists.
 fn about_fields(s: &ClassSnapshot) -> Option<Why> {
     if let Some(message) = s.class.invalid.as_ref().or(s.checked.error.as_ref()) {
         let reason = McmReason::ClassInvalid { class: s.class.name.clone(), message: message.clone() };

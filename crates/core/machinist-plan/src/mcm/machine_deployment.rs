@@ -73,7 +73,7 @@ pub enum Action {
     PatchSet(SetPatch),
     /// Adds the label `machine-template-hash` to an adopted set or to one of its Machines.
     AddHash {
-        /// What gets the label.
+        /// The object that gets the label.
         step: HashStep,
         /// The value of the label.
         hash: String,

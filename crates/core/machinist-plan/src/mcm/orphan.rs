@@ -51,7 +51,7 @@ pub struct Snapshot {
     pub settings: Settings,
     /// This installation; absent until the namespace was read.
     pub installation: Option<Installation>,
-    /// What the lists of the account have shown.
+    /// The results of the search for orphans in the account.
     pub account: Arc<AccountOrphans>,
     /// The instances about which a call is in flight.
     pub being_deleted: BTreeSet<ProviderId>,
@@ -99,7 +99,8 @@ impl Default for Settings {
     }
 }
 
-/// What the lists of an account have shown. A process remembers it, and may lose it.
+/// The results of the search for orphans in an account. A process remembers these results, and may
+/// lose them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct AccountOrphans {
     /// The last list that was answered.

@@ -443,8 +443,8 @@ impl<'s> Sets<'s> {
 /// The Machines of a set in the order in which the set deletes them. The order begins with the
 /// priority of a Machine, so an available Machine may precede an unavailable one.
 struct Order {
-    /// What each deletion costs, first deletion first: a number of Machines, and whether they are
-    /// available.
+    /// Groups of Machines in the order of their deletion: the number of Machines, and whether they
+    /// are available.
     runs: Vec<(u32, bool)>,
     /// Number of preserved Machines that are not available. They are deleted last.
     kept: u32,

@@ -308,7 +308,7 @@ pub enum McmReason {
     InstanceFailed {
         /// The instance.
         instance: String,
-        /// What the cloud says about it.
+        /// The message of the cloud about the instance.
         message: String,
     },
     /// The cloud is deleting the instance, and the instance still exists.

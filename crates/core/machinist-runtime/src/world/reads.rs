@@ -93,7 +93,7 @@ impl<K: QueueKey> FreshReads<K> {
 
 /// Whether the next read may begin; a `FreshRead` on the monotonic clock.
 pub(crate) enum ReadState {
-    /// It may begin now.
+    /// The next read may begin now.
     Possible,
     /// A read is in flight, until this time at the latest.
     InFlight(Instant),

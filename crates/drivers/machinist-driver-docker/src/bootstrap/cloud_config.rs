@@ -130,7 +130,7 @@ struct ParsedFile {
     owner: Option<String>,
     is_appended: bool,
     is_deferred: bool,
-    /// What the document sets, and not a default.
+    /// The properties that the document sets. The others have defaults.
     sets: Sets,
 }
 

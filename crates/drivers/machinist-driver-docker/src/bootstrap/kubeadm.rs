@@ -24,7 +24,7 @@ const STARTED: &str = "mkdir -p /run/cluster-api && echo started >/run/cluster-a
 const CONFIG_FILES: &[&str] =
     &["run/kubeadm/kubeadm.yaml", "run/kubeadm/kubeadm-join-config.yaml", "etc/kubeadm.yml"];
 
-/// What the changes depend on.
+/// The settings on which the changes depend.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KubeadmSettings {
     image_mode: ImageMode,

@@ -79,7 +79,7 @@ pub(super) fn parse(stdout: &str, stderr: &str) -> Option<BootstrapStatus> {
     Some(BootstrapStatus { state, ignored })
 }
 
-/// What the output of the script shows besides the state: whether the image has systemd, and
+/// The facts in the output of the script besides the state: whether the image has systemd, and
 /// whether user data waits for its start.
 pub(super) fn surroundings(stdout: &str) -> (bool, bool) {
     let (head, _) = stdout.split_once("\n\n").unwrap_or((stdout, ""));

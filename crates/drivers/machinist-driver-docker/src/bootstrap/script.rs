@@ -2,7 +2,7 @@
 
 use crate::archive::{Content, Entry};
 
-/// What a bootstrap does.
+/// The steps of a bootstrap, and the parts of the data that have no effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,

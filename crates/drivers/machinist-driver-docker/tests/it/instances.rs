@@ -1,4 +1,5 @@
-//! What instances have only here: fixed keys, containers of other programs, user data.
+//! Properties that only instances of this driver have: fixed keys, containers of other programs,
+//! user data.
 
 use machinist_instance::{
     ErrorKind, InstanceKey, InstanceRef, InstanceSpec, NativeId, Power, Sighting, UserData,

@@ -24,7 +24,7 @@ pub(crate) struct Memory {
     died: Arc<Notify>,
 }
 
-/// What happens to one request.
+/// A fault that happens to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The process dies before it sends the request.

@@ -1,4 +1,4 @@
-//! Whose container is it: labels and recorded ids, against the engine in memory.
+//! The owners of containers: labels and recorded ids, against the engine in memory.
 
 use std::sync::Arc;
 use std::time::Duration;

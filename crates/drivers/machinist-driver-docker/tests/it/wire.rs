@@ -24,7 +24,7 @@ impl Request {
     }
 }
 
-/// What the engine does with a request.
+/// The reply of the engine to a request.
 pub(crate) enum Reply {
     /// A status and a body. The status 101 begins a stream, which ends at once.
     Answer(u16, Vec<u8>),

@@ -32,7 +32,7 @@ const CERTIFICATES: &str = "/certificates";
 /// The command of a creation, for callers.
 const CREATION: &str = "create_load_balancer";
 
-/// What the caller sees while an adoption waits for the end of an earlier creation.
+/// The command, for callers, while an adoption waits for the end of an earlier creation.
 const ADOPTION: &str = "adopt_load_balancer (waiting until no earlier creation can still take effect)";
 
 /// The command of a deletion, for callers.

@@ -13,7 +13,7 @@ use crate::model::Server;
 use crate::options::AddressFamily;
 use crate::reply::{self, View};
 
-/// What the cloud has shown about its servers.
+/// The servers that the cloud has shown, as far as they matter to targets.
 #[derive(Debug, Clone)]
 pub(crate) struct Reach {
     servers: BTreeMap<i64, Shown>,

@@ -29,7 +29,7 @@ pub(crate) enum Scope {
     Targets,
 }
 
-/// What the driver knows beside the balancer.
+/// The facts that the driver knows beside the balancer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known<'a> {
     /// The targets that the cloud would reject.
@@ -202,7 +202,7 @@ pub(crate) fn full() -> Skip {
     Skip { cause: SkipCause::Full, message: message.to_owned() }
 }
 
-/// What becomes of a target that the balancer has.
+/// The decision about a target that the balancer has.
 enum Sort<'a> {
     Kept,
     Turning(&'a WantedTarget),

@@ -46,7 +46,7 @@ pub(crate) struct Pages<T> {
     total: Option<u64>,
 }
 
-/// What follows after a page.
+/// The next step after a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AfterPage {
     /// Read the page of this number.

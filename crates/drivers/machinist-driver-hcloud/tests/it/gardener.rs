@@ -263,7 +263,7 @@ async fn the_address_of_a_server_that_disappeared_is_deleted() {
     assert_eq!(left, ["pool1-w-2-ipv4"], "the address of another Machine stays");
 }
 
-/// What the other provider left: a server and an address without a key.
+/// The other provider left a server and an address without a key.
 #[tokio::test(start_paused = true)]
 #[expect(clippy::disallowed_methods, reason = "the test checks the deletion")]
 async fn an_address_of_the_other_provider_is_deleted_with_its_server() {

@@ -15,7 +15,7 @@ use tower::{BoxError, Service as _};
 
 type Answer = Response<UnsyncBoxBody<bytes::Bytes, BoxError>>;
 
-/// What happens to one request.
+/// A fault that happens to one request.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
     /// The request takes effect, and the answer is an error of the server.

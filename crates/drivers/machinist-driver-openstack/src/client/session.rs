@@ -24,10 +24,10 @@ use crate::spec::Named;
 /// call takes longer.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
 
-/// What errors call the request.
+/// The name of the request in errors.
 const ACTION: &str = "Keystone: POST /v3/auth/tokens";
 
-/// What counters call the request.
+/// The name of the request in counters.
 const ENDPOINT: &str = "identity/v3/auth/tokens";
 
 /// A token, and the endpoints of the region.

@@ -47,7 +47,7 @@ struct Real {
     foreign: Mutex<Vec<String>>,
 }
 
-/// What another program needs to create a server.
+/// The token, the URL of Nova and the flavor that another program needs to create a server.
 struct Raw {
     token: String,
     nova: String,

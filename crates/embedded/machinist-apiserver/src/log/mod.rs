@@ -1,4 +1,4 @@
-//! What one commit changed, and who made it: the words that the store and the storage share.
+//! The change and the origin of one commit: the types that the store and the storage share.
 //!
 //! Lists of commits are deliberately absent. The store keeps the event log, and the storage keeps
 //! the queue of commits that are not on disk yet.

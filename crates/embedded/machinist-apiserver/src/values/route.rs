@@ -16,7 +16,7 @@ pub(crate) enum Route {
     Other(String),
 }
 
-/// What a request wants from a resource.
+/// The path, the verb and the query of a request for a resource.
 #[derive(Debug)]
 pub(crate) struct ResourceRequest {
     pub(crate) path: ResourcePath,

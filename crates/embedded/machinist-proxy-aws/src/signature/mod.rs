@@ -30,7 +30,7 @@ const MAX_KEYS: usize = 10_000;
 /// A secret key. The type has no `Debug`, so that no log shows it.
 pub(crate) struct Secret {
     pub(crate) text: String,
-    /// What only temporary keys have.
+    /// The session, which only temporary keys have.
     pub(crate) session: Option<Session>,
 }
 

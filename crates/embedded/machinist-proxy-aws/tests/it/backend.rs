@@ -21,7 +21,7 @@ pub(crate) struct Memory {
 struct State {
     /// The state of each instance. Its number is its id.
     instances: Vec<&'static str>,
-    /// What the next creation is refused with.
+    /// The error code with which the next creation is refused.
     refusal: Option<&'static str>,
     is_away: bool,
 }

@@ -43,7 +43,7 @@ impl Reply {
     }
 }
 
-/// Who signs a request, and how.
+/// The keys and the region with which a request is signed.
 #[derive(Clone, Copy)]
 pub(crate) struct Signer<'a> {
     pub(crate) access_key: &'a str,

@@ -108,7 +108,7 @@ pub(crate) fn handle(call: &mut Call<'_>, method: &Method, segments: &[&str]) ->
     handled.unwrap_or(Err(Failure::NoSuchPath))
 }
 
-/// What a file of handlers returns; absent if it has no handler for the path.
+/// The result of a file of handlers; absent if the file has no handler for the path.
 type MaybeHandled = Option<Result<Reply, Failure>>;
 
 fn found(handled: Handled) -> MaybeHandled {

@@ -50,7 +50,7 @@ fn whole(bytes: Bytes) -> ReplyBody {
     Full::new(bytes).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// What happens between the halves of a body.
+/// The event between the halves of a body.
 pub(super) enum Between {
     /// The connection breaks.
     Break,

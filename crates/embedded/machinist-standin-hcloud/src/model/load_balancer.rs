@@ -153,7 +153,7 @@ pub struct HealthCheckHttp {
 /// A target of a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LbTarget {
-    /// What the target is.
+    /// The identity of the target.
     #[serde(flatten)]
     pub kind: TargetKind,
     /// Whether the private address of a server is used.

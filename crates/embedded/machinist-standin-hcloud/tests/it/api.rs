@@ -1,4 +1,5 @@
-//! What every request has in common: tokens, projects, the rate limit, headers and unknown paths.
+//! The common behaviour of all requests: tokens, projects, the rate limit, headers and unknown
+//! paths.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -18,7 +18,7 @@ const MAX_REMEMBERED: usize = 1024;
 /// Hash of a credential and a path. Both can be long, and the credential is secret.
 pub(super) type Question = [u8; 32];
 
-/// What the API server decided about a client and a path.
+/// The decision of the API server about a client and a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
     Allowed,

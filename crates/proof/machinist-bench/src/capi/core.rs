@@ -1,4 +1,5 @@
-//! What others than the provider write: the core controllers of Cluster API, a user and kubelets.
+//! The writes that do not come from the provider: those of the core controllers of Cluster API, a
+//! user and kubelets.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the controllers cost while all machines run and nothing changes.
+//! The cost of the controllers while all machines run and nothing changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -9,9 +9,9 @@ const IMAGES: u32 = 50;
 /// The content of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
-    /// What the controllers need: the provider id and the condition Ready.
+    /// The content that the controllers need: the provider id and the condition Ready.
     Plain,
-    /// What a kubelet writes: about 12 KB.
+    /// The content that a kubelet writes: about 12 KB.
     Full,
 }
 

@@ -33,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Number of other writes that are listed.
 const OTHERS_SHOWN: usize = 5;
 
-/// What the benchmark changed, and what the controllers did about it.
+/// The changes of the benchmark, and the reactions of the controllers.
 pub(super) struct Provoked {
     created: String,
     deleted: String,

@@ -34,7 +34,7 @@ const DOMAIN: &str = "mail.example.com";
 /// The key of the mail service.
 pub(super) const KEY: &str = "key-of-the-domain";
 
-/// What the provider of a world serves.
+/// The kind of infrastructure that the provider of a world serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProviderKind {
     /// Containers.
@@ -59,7 +59,7 @@ pub struct ProviderSurroundings {
     pub clock: Arc<HostClock>,
     /// The planners.
     pub planners: Planners,
-    /// What the provider serves.
+    /// The kind of infrastructure that the provider serves.
     pub kind: ProviderKind,
     /// The version of the core kinds.
     pub core: CoreApi,

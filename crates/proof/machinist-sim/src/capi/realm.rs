@@ -45,7 +45,7 @@ pub struct ProviderSetup {
     pub crash: Option<Crash>,
     /// The mutant of the program.
     pub mutant: Option<Mutant>,
-    /// What the provider serves.
+    /// The kind of infrastructure that the provider serves.
     pub kind: ProviderKind,
 }
 

@@ -17,7 +17,7 @@ pub struct Scenario {
     pub name: &'static str,
     /// The function that plays the scenario.
     pub play: for<'c> fn(&'c ProviderWorld) -> Played<'c>,
-    /// What the provider of the world serves.
+    /// The kind of infrastructure that the provider of the world serves.
     pub kind: ProviderKind,
 }
 

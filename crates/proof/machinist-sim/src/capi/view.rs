@@ -33,7 +33,7 @@ pub struct ProviderView {
     pub balancers: BTreeMap<String, (String, Vec<String>)>,
     /// The accepted mails.
     pub mails: Vec<Accepted>,
-    /// What `why` says, by `kind/namespace/name`.
+    /// The answers of `why`, by `kind/namespace/name`.
     pub whys: BTreeMap<String, Said>,
 }
 
@@ -87,7 +87,7 @@ impl ProviderView {
         }
     }
 
-    /// What `why` says about an object.
+    /// The answer of `why` about an object.
     pub fn said(&self, object: SeenObject<'_>) -> Option<&Said> {
         let kind = object.text("/kind").to_lowercase();
         self.whys.get(&format!("{kind}/{}/{}", object.namespace(), object.name()))

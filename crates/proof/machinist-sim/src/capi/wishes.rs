@@ -22,7 +22,7 @@ use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
 use crate::stage::ScenarioStage;
 use crate::world::Outcome;
 
-/// What a user wants under one name.
+/// The object that a user wants under one name.
 #[derive(Debug, Clone)]
 pub enum Wish {
     /// A Cluster.
@@ -31,7 +31,7 @@ pub enum Wish {
     Machine {
         /// Name of its Cluster.
         cluster: String,
-        /// Its role.
+        /// Role of the Machine.
         role: MachineRole,
     },
 }

@@ -25,7 +25,7 @@ pub struct ServiceView {
     pub lost: BTreeSet<String>,
     /// The messages about load balancers without a Service, if there are any.
     pub reports: Vec<String>,
-    /// What `why` says, by `kind/namespace/name`.
+    /// The answers of `why`, by `kind/namespace/name`.
     pub whys: BTreeMap<String, Said>,
 }
 
@@ -40,12 +40,12 @@ impl ServiceView {
         self.services.iter().map(Item::seen).find(|service| service.name() == name)
     }
 
-    /// What `why` says about a Service.
+    /// The answer of `why` about a Service.
     pub fn said_of_service(&self, service: SeenObject<'_>) -> Option<&Said> {
         self.whys.get(&format!("service/{}/{}", service.namespace(), service.name()))
     }
 
-    /// What `why` says about a Node.
+    /// The answer of `why` about a Node.
     pub fn said_of_node(&self, node: SeenObject<'_>) -> Option<&Said> {
         self.whys.get(&format!("node/{}", node.name()))
     }

@@ -86,7 +86,7 @@ pub struct Acting {
     pub life: u32,
     /// The revisions that it has seen.
     pub observed: SeenRevisions,
-    /// What `why` says, by `kind/namespace/name`.
+    /// The answers of `why`, by `kind/namespace/name`.
     pub whys: BTreeMap<String, Said>,
     /// Whether `why` names an API server that does not answer, or a kind that was not listed yet,
     /// before the reason of any object.

@@ -20,7 +20,8 @@ use crate::swarm::seeds_or;
 const CLOSELY_EVERY: u64 = 4;
 /// Maximum number of seeds that are tried with a mutant. A trap that needs more is not reliable.
 const TRIED: u64 = 48;
-/// It shares no factor with the number of combinations of victim and moment, so each is tried.
+/// A stride that shares no factor with the number of combinations of victim and moment, so each is
+/// tried.
 const USUAL_STRIDE: NonZeroUsize = NonZeroUsize::new(13).expect("not zero");
 
 /// Plays a case, and panics with the command that repeats it if the run fails.

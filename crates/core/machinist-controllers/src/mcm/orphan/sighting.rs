@@ -1,4 +1,4 @@
-//! What a list of an account shows: which instances seem to have no Machine.
+//! Evaluates a list of an account: finds the instances that seem to have no Machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub(super) fn take_list(
     seen.memory.orphans.insert(account.clone(), Arc::new(orphans));
 }
 
-/// Who seems to have an instance.
+/// The owner that an instance seems to have.
 enum Owner {
     /// A Machine.
     Machine,

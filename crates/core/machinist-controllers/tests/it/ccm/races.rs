@@ -19,7 +19,7 @@ use tower::{BoxError, ServiceExt as _, service_fn};
 
 use super::*;
 
-/// What happens to one request.
+/// Whether the gate passes, refuses or holds one request.
 #[derive(Clone, Copy)]
 enum Turn {
     Pass,

@@ -75,7 +75,8 @@ pub(super) fn before_the_attempt(
     }
 }
 
-/// It is unknown whether the mail was accepted in an attempt, whose intent is of the time `since`.
+/// Decides after an attempt in which the mail may have been accepted. `since` is the time of the
+/// attempt's intent.
 pub(super) fn after_the_attempt(
     s: &Snapshot,
     letter: &Letter<'_>,

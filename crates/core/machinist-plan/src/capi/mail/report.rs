@@ -20,7 +20,7 @@ const UNCERTAIN: &str = "It is unknown whether the mail was accepted";
 /// Condition of an object that was copied with the marks of another one.
 pub(crate) const COPY: &str = "spec.messageID: this object is a copy of another object, which has that Message-Id. The \
      field cannot be changed. Delete this object, and create it again without spec.messageID";
-/// What to do if the Message-Id, which cannot be changed, is wrong.
+/// The fix for a wrong Message-Id, which cannot be changed.
 pub(super) const NEW_OBJECT: &str = "delete the object, and create it again without spec.messageID";
 
 /// A mail whose state is not known yet, without an action.
@@ -95,7 +95,7 @@ pub(super) fn keeping(letter: &Letter<'_>, decision: Decision) -> Decision {
     }
 }
 
-/// It is unknown whether the mail was accepted.
+/// A mail that the mail service may have accepted.
 pub(super) fn unsure() -> Decision {
     Decision { report: unsure_because(UNCERTAIN.to_owned()), state: UNSURE, ..sending() }
 }

@@ -1,4 +1,4 @@
-//! What the Services record proves the account of load balancers while no Node can prove it.
+//! The records of the Services prove the account of load balancers while no Node can prove it.
 //!
 //! A cluster may have no Node with an instance, for example after it was scaled to zero. In the
 //! account of another project, each Service would then get a second load balancer, and the first

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use machinist_api::Machine;
 use machinist_instance::NodeName;
 
-/// What a decision about a Node reads of its Machine: the machine API deletes such a Node itself.
+/// The fields of a Machine that a decision about its Node reads: the machine API deletes such a
+/// Node itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwningMachineFacts {
     /// Name of its Node. Until the Machine records it, a Node would have the name of the Machine.

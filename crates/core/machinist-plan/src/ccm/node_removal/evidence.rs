@@ -48,7 +48,7 @@ pub(crate) struct Case<'s> {
     pub(crate) owner: Option<&'s Owner>,
 }
 
-/// What is known about the instance of a Node.
+/// The conclusion from the evidence about the instance of a Node.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// Nothing indicates that the instance is missing, or newer facts contradict it.

@@ -120,13 +120,13 @@ pub struct AwaitedVolume {
     pub claim: String,
     /// The driver's id of the volume.
     pub id: String,
-    /// What the drain waits for.
+    /// The step for which the drain waits.
     pub step: VolumeStep,
     /// When the wait ends.
     pub until: Timestamp,
 }
 
-/// What must happen to a volume.
+/// The required change of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VolumeStep {
     /// The volume is detached from the Node.

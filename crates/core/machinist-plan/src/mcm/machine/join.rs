@@ -309,7 +309,7 @@ fn without_node(s: &Snapshot, not_ours: Option<McmReason>) -> Plan<Action> {
     }
 }
 
-/// What ends the wait for a Node.
+/// The event that ends the wait for a Node.
 pub(super) const BOOTS: Step = Step::Expect("the instance boots and its kubelet registers");
 
 /// Waits for the Node, up to the creation timeout, which counts from the instance on.

@@ -5,7 +5,7 @@
 
 use machinist_instance::Place;
 
-/// What names the place of a Machine's instance.
+/// Facts that name the place of a Machine's instance.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct PlaceFacts {
     /// The place that the recorded provider id contains.

@@ -68,7 +68,7 @@ fn comes_first(action: &Action) -> bool {
     }
 }
 
-/// What to do about the preservation of a Machine.
+/// The decision about the preservation of a Machine.
 enum Course {
     /// The Machine is preserved.
     Preserve,
@@ -76,7 +76,7 @@ enum Course {
     Stop(StaleAnnotations),
 }
 
-/// What happens to the annotations that ask for a preservation when it ends.
+/// Whether the annotations that ask for a preservation stay when the preservation ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StaleAnnotations {
     /// They stay: they may ask for another preservation, or they ask for none.

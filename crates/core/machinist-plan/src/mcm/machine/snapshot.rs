@@ -54,7 +54,7 @@ pub struct Snapshot {
     pub target: TargetCluster,
     /// The Machine to decide about.
     pub machine: Arc<MachineFacts>,
-    /// What the set of the Machine asks for on its Node; absent without a known set.
+    /// The state that the set of the Machine wants for its Node; absent without a known set.
     pub node_marks: Option<NodeMarks>,
     /// The MachineClass of the Machine.
     pub class: Known<Arc<ClassFacts>>,
@@ -111,7 +111,7 @@ pub struct Snapshot {
     pub cluster: String,
     /// The Machine that holds the key of the foreign instance in the driver's last answer.
     pub key_holder: Option<String>,
-    /// What is known about the instance that the driver's last answer showed without a key.
+    /// Facts about the instance that the driver's last answer showed without a key.
     pub unkeyed: Unkeyed,
 }
 

@@ -164,12 +164,12 @@ impl Snapshot {
     }
 }
 
-/// What happens to the driver's text if an error has none.
+/// Whether the driver's text stays if an error has no text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OldState {
-    /// It stays.
+    /// The text stays.
     Kept,
-    /// It is removed.
+    /// The text is removed.
     Removed,
 }
 

@@ -37,7 +37,7 @@ pub struct Relabel {
     pub labels: BTreeMap<String, Option<String>>,
     /// The set that becomes the owner; absent if the owner stays.
     pub owner: Option<Arc<MachineSetFacts>>,
-    /// What the change does, as a phrase for logs.
+    /// The change, as a phrase for logs.
     pub what: &'static str,
 }
 

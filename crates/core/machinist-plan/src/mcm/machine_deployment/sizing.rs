@@ -12,7 +12,7 @@ use crate::mcm::facts::MachineDeploymentFacts;
 use crate::mcm::refusal::Refusal;
 use crate::mcm::rollout::{self, Bounds};
 
-/// What a deployment wants of one of its sets now.
+/// The size and the bounds that a deployment wants for one of its sets now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// The replicas; absent if the deployment sizes no sets at present.

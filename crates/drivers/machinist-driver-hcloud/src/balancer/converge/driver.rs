@@ -38,7 +38,7 @@ const MAX_CHANGES: usize = 20;
 /// before it excludes one.
 const CURRENT_FOR: Duration = Duration::from_secs(30);
 
-/// What the caller sees while targets wait for the last one that was changed.
+/// The command, for callers, while targets wait for the last one that was changed.
 const HEALTH: &str = "add_target (waiting until the changed target is healthy)";
 
 /// The result of one step.
@@ -66,7 +66,7 @@ struct Converging {
     changes: usize,
     /// The attachment that this call removed.
     detached: Option<Step>,
-    /// What the call skipped beside targets.
+    /// The notes of this call, excluding those about skipped targets.
     notes: Vec<BalancerNote>,
 }
 
@@ -506,8 +506,8 @@ impl Account {
         self.reach(wanted, |server| shown.has_server(server)).await
     }
 
-    /// What is known about servers. If an old answer excludes a target that the balancer lacks, the
-    /// servers are read again.
+    /// The known facts about servers. If an old answer excludes a target that the balancer lacks,
+    /// the servers are read again.
     async fn reach(&self, wanted: &Wanted, has: impl Fn(i64) -> bool) -> Reach {
         let remembered = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some((at, reach)) = remembered else { return Reach::unknown(self.options.address_family) };

@@ -1,4 +1,4 @@
-//! What the services do with a request.
+//! Carries out requests, as the services of the cloud do.
 
 use std::collections::BTreeMap;
 

@@ -122,7 +122,7 @@ impl Call {
         Caller { authorizer: self.core.authorizer(), identity: &self.identity }
     }
 
-    /// The server's a call of the server itself on a resource.
+    /// A call that the server itself makes on a resource.
     pub(crate) fn of_server(core: Arc<Core>, served: Served) -> Call {
         Call {
             core,

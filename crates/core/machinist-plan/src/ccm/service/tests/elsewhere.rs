@@ -21,7 +21,7 @@ fn listed(balancer: Option<&str>) -> impl FnOnce(&mut Snapshot) {
     move |s| s.listed = Some(ListedBalancer { started: at(-1), balancer })
 }
 
-/// What the Services of a cluster without Nodes say about today's account. Each Service is a UID
+/// The proof of today's account by the Services of a cluster without Nodes. Each Service is a UID
 /// and the account that it records.
 fn proof(services: &[(&str, Option<&str>)], listed: Option<&[&str]>) -> BalancerProof {
     let facts: Vec<ServiceFacts> = services

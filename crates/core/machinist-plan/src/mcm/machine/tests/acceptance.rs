@@ -234,7 +234,7 @@ fn draining_with(conditions: &[(&str, &str, i64)]) -> World {
     world().draining().node_field("/status/conditions", conditions.into()).pod("p")
 }
 
-/// What the drain does first, of a Node that the API server has just shown.
+/// The first step of a drain, of a Node that the API server has just shown.
 fn first_step(world: World) -> String {
     world.plan().actions.first().map(ToString::to_string).unwrap_or_default()
 }

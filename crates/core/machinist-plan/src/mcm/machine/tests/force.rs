@@ -177,7 +177,7 @@ fn lost_and_throttled_attempts_do_not_count() {
 
 // === politeness ===
 
-/// What the drain does about pod `p`.
+/// The step of a drain for pod `p`.
 fn removal(world: World) -> &'static str {
     match world.plan().actions.into_iter().find(|action| matches!(action, Action::Drain(_))) {
         Some(Action::Drain(drain::PodCall::Evict(_))) => "evict",

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a user sees: the status, the message of the Event, and the reason.
+/// The texts that a user sees: the status, the message of the Event, and the reason.
 struct Shown {
     status: String,
     event: String,

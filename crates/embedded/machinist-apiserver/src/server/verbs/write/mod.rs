@@ -1,4 +1,4 @@
-//! What all writes share, in the order in which a write uses it.
+//! The steps that all writes share, in the order in which a write uses them.
 //!
 //! ```text
 //! decode -> prepare -> commit -> definitions

@@ -1,4 +1,4 @@
-//! What `up` does and reports while the cluster runs: about the engine, about the control plane,
+//! Actions and reports of `up` while the cluster runs: about the engine, about the control plane,
 //! and about its published port.
 
 use std::collections::BTreeMap;
