@@ -10,10 +10,11 @@ use std::process::Command;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
+use crate::control_plane::{
+    Audit, CLUSTERS_VARIABLE, ControlPlane, ControllerManagers, Durability, Options, Roles,
+};
 use crate::envtest::Assets;
-use crate::real::{CLUSTERS_VARIABLE, ensure_success};
-use crate::workspace::{cargo, dist_folder, profile_folder};
+use crate::workspace::{cargo, dist_folder, ensure_success, profile_folder};
 
 #[derive(clap::Args)]
 pub(crate) struct BenchArgs {

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::real::ensure_success;
-use crate::workspace::{self, cargo};
+use crate::workspace::{self, cargo, ensure_success};
 
 /// Installing compiles mdbook. Longer than it takes on two slow cores.
 const INSTALL_WITHIN: Duration = Duration::from_secs(30 * 60);

@@ -10,8 +10,7 @@ use anyhow::{Result, bail};
 
 use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Pods, Roles};
 use crate::envtest::Assets;
-use crate::real::ensure_success;
-use crate::workspace::cargo;
+use crate::workspace::{cargo, ensure_success};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -157,6 +157,9 @@ pub(crate) struct ControlPlane {
     start_took: Duration,
 }
 
+/// Variable that describes the clusters to a test target, or to `machinist-bench`.
+pub(crate) const CLUSTERS_VARIABLE: &str = "MACHINIST_REAL_CLUSTERS";
+
 /// Description of a control plane for other programs: the line of JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

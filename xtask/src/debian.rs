@@ -25,7 +25,7 @@ impl Unpacked {
         let downloads = tempfile::tempdir()?;
         let mut download = Command::new("apt-get");
         download.current_dir(downloads.path()).args(["download", "--quiet"]).args(packages);
-        // Also without the user `_apt`, who cannot write into our folder.
+        // The download does not use the user `_apt`, who cannot write into our folder.
         download.args(["--option", "APT::Sandbox::User=root"]);
         output_of(&mut download)
             .with_context(|| format!("cannot download the Debian packages {}", packages.join(", ")))?;

@@ -6,6 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use crate::workspace::output_of;
+
 /// Go's machine-controller-manager, in the version whose objects Machinist manages.
 pub(crate) const GO_MCM: (&str, &str) = ("github.com/gardener/machine-controller-manager", "v0.62.1");
 
@@ -65,6 +67,11 @@ pub(crate) fn provide(module: &str, version: &str, source: Source) -> Result<Mod
         Downloaded { go_mod: Some(go_mod), dir: Some(folder), error: None } => Ok(Module { go_mod, folder }),
         Downloaded { error: None, .. } => bail!("the download of {module}@{version} has no files"),
     }
+}
+
+/// Returns why the Go toolchain cannot run; `None` if it can.
+pub(crate) fn why_no_go() -> Option<String> {
+    output_of(Command::new("go").arg("version")).err().map(|error| format!("no Go toolchain: {error:#}"))
 }
 
 /// Returns Go with a low priority: it uses every core for minutes, and the user may work on this

@@ -12,8 +12,7 @@ use clap::ValueEnum;
 
 use crate::bench::{BENCH, MACHINIST, build, with_clusters};
 use crate::control_plane::{Audit, ControllerManagers, Durability, Options, Roles};
-use crate::real::ensure_success;
-use crate::workspace::{cargo, dist_folder, output_of, root, target};
+use crate::workspace::{cargo, dist_folder, ensure_success, output_of, root, target};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

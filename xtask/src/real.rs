@@ -9,6 +9,7 @@ mod aws;
 pub(crate) mod capi;
 mod deployment;
 mod enclosure;
+mod ending;
 pub(crate) mod engine;
 mod gardener;
 mod hcloud_clients;
@@ -26,14 +27,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
+use crate::control_plane::{
+    Audit, CLUSTERS_VARIABLE, ControlPlane, ControllerManagers, Durability, Options, Roles,
+};
 use crate::envtest::Assets;
 use crate::go_programs::{CLUSTERCTL, GoProgram, HELM};
-use crate::workspace::{self, Package};
-use hcloud_clients::Ending;
-
-/// Variable that describes the clusters to a test target, or to `machinist-bench`.
-pub(crate) const CLUSTERS_VARIABLE: &str = "MACHINIST_REAL_CLUSTERS";
+use crate::workspace::{self, Package, ensure_success};
+use ending::Ending;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -82,7 +82,8 @@ struct Lane {
     controller_managers: ControllerManagers,
     /// Time after which a silent Node becomes Unknown.
     node_grace: Duration,
-    /// A program that the lane needs beside the control plane. Without it, the lane is skipped.
+    /// A program that the lane needs in addition to the control plane. Without it, the lane is
+    /// skipped.
     needs: Option<GoProgram>,
     form: Form,
 }
@@ -91,7 +92,7 @@ struct Lane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     EachChange,
-    /// Only with `--all`: another lane finds nearly the same.
+    /// The lane runs only with `--all`: another lane finds nearly the same.
     All,
 }
 
@@ -145,7 +146,7 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "goldens",
-        about: "the recorded answers equal those of the real server",
+        about: "the recorded answers equal the answers of the real server",
         when: When::EachChange,
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
@@ -528,13 +529,6 @@ fn run_on(
     let Some(mut command) = compiled else { return Ok(()) };
     let clusters = serde_json::to_string(&control_plane.describe())?;
     ensure_success(command.env(CLUSTERS_VARIABLE, clusters).args(test_arguments))
-}
-
-/// Runs a command to its end, with our standard output and error.
-pub(crate) fn ensure_success(command: &mut Command) -> Result<()> {
-    let status = command.status()?;
-    ensure!(status.success(), "`{}` failed ({status})", workspace::line_of(command));
-    Ok(())
 }
 
 /// Prints the verdicts. Fails if a lane failed.

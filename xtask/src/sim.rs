@@ -7,8 +7,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::bench::Output;
-use crate::real::ensure_success;
-use crate::workspace::cargo;
+use crate::workspace::{cargo, ensure_success};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -6,43 +6,21 @@
 
 mod cases;
 mod edges;
+mod findings;
 mod imports;
 mod manifests;
 mod names;
 mod prose;
 mod rust;
 mod sources;
+mod workspace;
 
 use anyhow::{Result, ensure};
 
-use crate::workspace;
-
-/// The findings of one rule.
-#[derive(Debug, Default)]
-struct Findings {
-    faults: Vec<String>,
-    notes: Vec<String>,
-}
-
-impl Findings {
-    fn fault(&mut self, text: impl Into<String>) {
-        self.faults.push(text.into());
-    }
-
-    fn note(&mut self, text: impl Into<String>) {
-        self.notes.push(text.into());
-    }
-}
+use findings::Findings;
+use workspace::Workspace;
 
 type Rule = fn(&Workspace) -> Result<Findings>;
-
-/// The files and packages that the rules check, read once.
-struct Workspace {
-    root: std::path::PathBuf,
-    packages: Vec<workspace::Package>,
-    /// Every file under version control, or new and not ignored, relative to the root.
-    files: Vec<String>,
-}
 
 const RULES: &[(&str, Rule)] = &[
     ("crates depend on each other as ARCHITECTURE.md allows", edges::between_our_crates),
@@ -84,25 +62,4 @@ pub(crate) fn run() -> Result<()> {
     }
     ensure!(faults == 0, "{faults} faults");
     Ok(())
-}
-
-impl Workspace {
-    fn read() -> Result<Self> {
-        let root = workspace::root();
-        let mut list = std::process::Command::new("git");
-        list.current_dir(&root).args(["ls-files", "--cached", "--others", "--exclude-standard"]);
-        let mut files: Vec<String> = workspace::output_of(&mut list)?.lines().map(str::to_owned).collect();
-        // A file that was removed and not yet committed is still listed.
-        files.retain(|file| root.join(file).is_file());
-        Ok(Self { packages: workspace::packages()?, files, root })
-    }
-
-    /// The text of a file; empty if it is not text.
-    fn text_of(&self, file: &str) -> Result<String> {
-        Ok(String::from_utf8(std::fs::read(self.root.join(file))?).unwrap_or_default())
-    }
-
-    fn files_ending<'a>(&'a self, ending: &'a str) -> impl Iterator<Item = &'a str> {
-        self.files.iter().map(String::as_str).filter(move |file| file.ends_with(ending))
-    }
 }

@@ -9,7 +9,7 @@
 //! | manifest | types of each table, and the facts that only code of Kubernetes has |
 //!
 //! All of them come from Go modules of the version in `REFERENCE`. `--check` also compares our CRDs
-//! with those of Go MCM.
+//! with the CRDs of Go MCM.
 
 mod crds;
 mod field;
@@ -41,7 +41,7 @@ const TABLE: &str = ".txt";
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Compare the checked-in tables with the descriptions instead of writing the tables, and our
-    /// CRDs with those of Go MCM. Uses only modules of Kubernetes that are in Go's cache, and is
+    /// CRDs with the CRDs of Go MCM. Uses only modules of Kubernetes that are in Go's cache, and is
     /// skipped if one is missing
     #[arg(long)]
     check: bool,

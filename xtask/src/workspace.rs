@@ -1,4 +1,4 @@
-//! Paths of this workspace, and calls of Cargo about it.
+//! Paths of this workspace, calls of Cargo about it, and how this crate runs commands.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -122,6 +122,13 @@ pub(crate) fn output_of(command: &mut Command) -> Result<String> {
         String::from_utf8_lossy(&output.stderr).trim()
     );
     String::from_utf8(output.stdout).with_context(|| format!("the output of `{line}` is not UTF-8"))
+}
+
+/// Runs a command to its end, with our standard output and error.
+pub(crate) fn ensure_success(command: &mut Command) -> Result<()> {
+    let status = command.status()?;
+    ensure!(status.success(), "`{}` failed ({status})", line_of(command));
+    Ok(())
 }
 
 /// Formats a command as a user would type it, for messages.

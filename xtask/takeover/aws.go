@@ -333,7 +333,7 @@ func (c *awsCall) parameters(name, rootDevice string) url.Values {
 	return parameters
 }
 
-// tags returns the tags of an instance and its parts: those of the class, with another Name.
+// tags returns the tags of an instance and its parts: the tags of the class, with another Name.
 func (c *awsCall) tags(name string) []awsTag {
 	tags := []awsTag{{Key: "Name", Value: name}}
 	for key, value := range c.class.Tags {

@@ -417,7 +417,7 @@ func (o *openstack) DeleteMachine(ctx context.Context, request *driver.DeleteMac
 	return &driver.DeleteMachineResponse{}, openstackStatus(call.delete(request.Machine))
 }
 
-// delete deletes the server of a Machine, waits until it does not exist any more, and then deletes
+// delete deletes the server of a Machine, waits until it no longer exists, and then deletes
 // the ports and the volumes of that name.
 func (c *openstackCall) delete(machine *v1alpha1.Machine) error {
 	server, err := c.find(machine)

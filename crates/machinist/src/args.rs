@@ -25,8 +25,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::clouds::docker::DockerArgs;
-use crate::clouds::{self, UpCloud};
+use crate::clouds::{self, DockerArgs, UpCloud};
 
 pub(crate) use self::capi::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, CrdKinds, StandInName};
 pub(crate) use self::cloud_controller_manager::{CloudControllerManagerArgs, Controller};

@@ -12,6 +12,7 @@
 //! output     stdout and the live table
 //! progress   progress lines of a command
 //! stop       signals
+//! version    the version of the program
 //! wrong_flags  the error for flags that clap accepts and that are wrong
 //! ```
 //!
@@ -28,6 +29,7 @@ pub mod machine_controller;
 mod output;
 mod progress;
 mod stop;
+mod version;
 mod wiring;
 mod wrong_flags;
 

@@ -110,7 +110,7 @@ fn level(v: u8, voice: Voice) -> LevelFilter {
 }
 
 /// Writes each event as one JSON object, with the keys of Kubernetes' components: `ts` (seconds
-/// since 1970), `level`, `caller`, `msg`, and the fields of the event beside them.
+/// since 1970), `level`, `caller`, `msg`, and next to them the fields of the event.
 struct JsonLines;
 
 impl<S, N> FormatEvent<S, N> for JsonLines

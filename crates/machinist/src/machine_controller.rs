@@ -18,9 +18,9 @@ use crate::log::{self, Voice};
 use crate::output::Output;
 use crate::{block_on, cmd, ended, parse};
 
-/// Runs a machine controller that serves the classes of one provider. The flags of the command line
-/// are those of `machinist machine-controller`, without the flags that choose a cloud. `call_bound`
-/// is the longest time between the start of a call and its effect, as in the promises of the
+/// Runs a machine controller that serves the classes of one provider. The command line has the
+/// flags of `machinist machine-controller`, without the flags that choose a cloud. `call_bound` is
+/// the longest time between the start of a call and its effect, as in the promises of the
 /// provider's drivers.
 ///
 /// Returns when the process was asked to end. The exit code is 2 for a wrong command line, and 1
@@ -36,7 +36,7 @@ use crate::{block_on, cmd, ended, parse};
 /// }
 /// ```
 pub fn run(provider: Arc<dyn Provider>, call_bound: Duration) -> ExitCode {
-    // The name of the program may be that of a command. Then the command would be read twice.
+    // The name of the program may be the name of a command. Then the command would be read twice.
     let command = ["machinist", "machine-controller"].map(OsString::from);
     let words = command.into_iter().chain(std::env::args_os().skip(1));
     let Parsed { command, warnings } = match parse(words) {

@@ -68,15 +68,15 @@ impl Output {
     }
 
     /// Makes the table permanent. Later output appears below it.
-    pub(crate) fn settle(&self) {
-        self.sink().live.settle();
+    pub(crate) fn keep_table(&self) {
+        self.sink().live.keep_table();
     }
 
-    /// Does the same as [`Output::settle`] inside a panic hook, where the panicking thread may hold
-    /// the lock.
-    pub(crate) fn settle_if_idle(&self) {
+    /// Does the same as [`Output::keep_table`] inside a panic hook, where the panicking thread may
+    /// hold the lock.
+    pub(crate) fn keep_table_if_idle(&self) {
         if let Ok(mut sink) = self.0.try_lock() {
-            sink.live.settle();
+            sink.live.keep_table();
         }
     }
 

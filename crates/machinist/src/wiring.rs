@@ -44,8 +44,9 @@ use machinist_serve::{Metrics, Profiler, listen, serve_behind, serve_metrics};
 use tokio::net::TcpListener;
 
 use crate::args::{ClusterArgs, LeaderArgs};
+use crate::stop;
+use crate::version::VERSION;
 use crate::wrong_flags::WrongFlags;
-use crate::{cmd, stop};
 
 pub(crate) use self::advice::{in_shell, set_aside};
 use self::clusters::Sources;
@@ -137,7 +138,7 @@ impl Process<'_> {
     ) -> anyhow::Result<ExitCode> {
         let lease = election::lease_options(&self).map_err(WrongFlags::new)?;
         let identity = lease.as_ref().map(|lease| lease.identity.clone());
-        let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
+        let agent = format!("machinist-{}/{}", self.component, VERSION);
         let (sources, mut control_options) = clusters::sources(self.clusters, &agent)?;
         let (metrics, pulse) = (Metrics::default(), Pulse::default());
         self.shows.announce.iter().for_each(|announce| announce(&metrics));
@@ -146,7 +147,7 @@ impl Process<'_> {
         let host = sources.control_host();
         control_options.observer = Some(request_metrics::observer(&metrics, &pulse, &host));
         let mut stop = stop::Requests::listen().context("cannot listen for signals")?;
-        tracing::info!(component = self.component, version = cmd::version::VERSION, "Starting");
+        tracing::info!(component = self.component, version = VERSION, "Starting");
         let port = self.port().await?;
         let longest_request = control_options.request_timeout.max(control_options.delete_timeout);
         let at_most = self.longest_call().max(longest_request);

@@ -86,7 +86,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the anchors of the headings, in mdbook's spelling, and those of lines
+/// Returns the anchors of the headings, in mdbook's spelling, and the anchors of lines
 /// `<a id="..."></a>`.
 fn anchors(text: &str) -> BTreeSet<String> {
     let explicit = prose(text).filter_map(|(_, line)| line.strip_prefix("<a id=\"")?.strip_suffix("\"></a>"));

@@ -75,7 +75,8 @@ impl Processes {
                 Afterwards::Remove => folder.as_os_str(),
                 Afterwards::Keep => "".as_ref(),
             })
-            // Neither in the folder that it removes, nor in one that a user may want to unmount.
+            // Neither in the folder that it removes, nor in a folder that a user may want to
+            // unmount.
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -3,7 +3,7 @@
 set -eu
 
 # Mounts the cgroups again, as the cgroup namespace of this container shows them. Otherwise they are
-# read-only, or they are those of the computer, where nodes would share their groups.
+# read-only, or they are the cgroups of the computer, where nodes would share their groups.
 mount_cgroups() {
   root=/sys/fs/cgroup
   umount --recursive --lazy $root 2>/dev/null || true

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::hcloud_clients::Ending;
-use super::{ensure_success, python};
+use super::ending::Ending;
+use super::python;
 use crate::control_plane::pause;
 use crate::ports;
-use crate::workspace::{self, output_of};
+use crate::workspace::{self, ensure_success, output_of};
 
 /// The server, with the services that the tests use. It includes boto3.
 pub(super) const MOTO: &str = "moto[ec2,iam,sts,server]==5.2.5";
@@ -70,7 +70,7 @@ pub(super) struct Moto {
 
 impl Moto {
     pub(super) fn start(program: &Path) -> Result<Self> {
-        // The server cannot choose a port, so the system chooses one that was free just now.
+        // The server cannot choose a port, so the system chooses a port that was free just now.
         let port = ports::free()?;
         let process = Command::new(program)
             .args(["-H", "127.0.0.1", "-p", &port.to_string()])

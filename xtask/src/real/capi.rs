@@ -31,7 +31,7 @@ use self::clusterctl::Clusterctl;
 use self::management::{Stack, WebhookCertificate};
 use self::scenario::Lane;
 use super::enclosure::{self, Enclosed};
-use super::hcloud_clients::Ending;
+use super::ending::Ending;
 
 pub(super) use clusterctl::check as check_clusterctl;
 
@@ -189,7 +189,7 @@ impl Inner<'_> {
         }
     }
 
-    /// Starts the controllers of Cluster API and the provider beside a management cluster.
+    /// Starts the controllers of Cluster API and the provider for a management cluster.
     fn start(&self, stack: &Stack, processes: &mut Processes) -> Result<()> {
         let started = Instant::now();
         management::start(stack, processes)?;

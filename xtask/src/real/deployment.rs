@@ -46,7 +46,7 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// end between two looks.
 const BOOT: Duration = Duration::from_secs(6);
 
-/// The cluster of such a lane.
+/// The cluster of a lane.
 pub(super) fn options() -> Options {
     Options {
         roles: Roles::OneClusterForBoth,
@@ -60,7 +60,7 @@ pub(super) fn options() -> Options {
 pub(super) const MANAGER: &str = "machine-controller-manager";
 pub(super) const CONTROLLER: &str = "machine-controller";
 
-/// Adds the flags of a controller, ours or Go's, for the cluster of such a lane.
+/// Adds the flags of a controller, ours or Go's, for the cluster of a lane.
 pub(super) fn connect(command: &mut Command, cluster: &Cluster) -> Result<()> {
     for which in ["control", "target"] {
         command.arg(format!("--{which}-kubeconfig={}", cluster.kubeconfig().display()));
@@ -111,7 +111,12 @@ impl<'a> Deployment<'a> {
     }
 
     /// Waits until that many Machines run, and nothing else is left to do.
-    pub(super) fn settle(&mut self, running: &mut dyn Running, machines: usize, class: usize) -> Result<()> {
+    pub(super) fn await_end_state(
+        &mut self,
+        running: &mut dyn Running,
+        machines: usize,
+        class: usize,
+    ) -> Result<()> {
         let started = Instant::now();
         loop {
             let differences = self.unsettled(running, machines, class)?;

@@ -11,18 +11,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::enclosure::{self, Enclosed};
-use super::ensure_success;
-use super::hcloud_clients::Ending;
+use super::ending::Ending;
 use crate::control_plane::processes::{Afterwards, Processes};
 use crate::docker::{Daemon, Tools};
 use crate::envtest::Assets;
 use crate::node_image::NodeImages;
-use crate::workspace::{self, Package, output_of};
+use crate::workspace::{self, Package, ensure_success, output_of};
 
 /// Variables of the tests: the engine, and images that it has.
 const HOST_VARIABLE: &str = "MACHINIST_DOCKER_HOST";
 /// Variable with the file that has the process id of the engine. Without it, no test restarts the
-/// engine: it may be one that the tests did not start.
+/// engine: the tests may not have started it.
 const PID_FILE_VARIABLE: &str = "MACHINIST_DOCKER_PID_FILE";
 /// Variable with the number of restarts of each kind.
 const RESTARTS_VARIABLE: &str = "MACHINIST_DOCKER_RESTARTS";

@@ -3,7 +3,7 @@
 //!
 //! The files of the suite that a provider has to write are in `xtask/gardener-suite`; its README
 //! describes them. The suite finds its files by paths relative to a provider's repository, so this
-//! lane lays out such a repository in a temporary folder.
+//! lane creates a repository of a provider in a temporary folder.
 //!
 //! At its start and its end, the suite kills every process whose command line looks like its own
 //! controllers. It runs in a process namespace, so that it sees no other process of the computer.
@@ -15,14 +15,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::ensure_success;
-use super::hcloud_clients::{Ending, why_no_go};
+use super::ending::Ending;
 use crate::control_plane::processes::{Afterwards, Processes};
 use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
 use crate::envtest::Assets;
-use crate::go_modules::{self, Module, Source};
+use crate::go_modules::{self, Module, Source, why_no_go};
 use crate::ports;
-use crate::workspace::{self, output_of};
+use crate::workspace::{self, ensure_success, output_of};
 
 /// Folder of the compiled suite below the root of the repository. The suite looks for its files
 /// three levels above.
@@ -52,7 +51,7 @@ pub(super) fn check() -> Result<Ending> {
     Ok(Ending::Passed)
 }
 
-/// Returns what the suite needs beside Go, and this computer does not have.
+/// Returns what the suite needs in addition to Go, and this computer does not have.
 fn reason_without_tools() -> Option<String> {
     let tools: [&[&str]; 3] = [
         &["make", "--version"],

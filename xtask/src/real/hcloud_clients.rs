@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
+use super::ending::Ending;
+use super::python;
 use crate::control_plane::pause;
-use crate::go_modules;
-use crate::workspace::{cargo, output_of};
-
-use super::{ensure_success, python};
+use crate::go_modules::{self, why_no_go};
+use crate::workspace::{cargo, ensure_success, output_of};
 
 /// Version of the Go library. Newer ones need a newer Go.
 const GO_LIBRARY: (&str, &str) = ("github.com/hetznercloud/hcloud-go/v2", "v2.49.0");
@@ -28,12 +28,6 @@ const COMMAND_PACKAGE: &str = "github.com/hetznercloud/cli/cmd/hcloud@latest";
 
 /// Version of the Python client.
 const PYTHON_CLIENT: &str = "hcloud==2.27.0";
-
-/// How a lane without clusters ended.
-pub(super) enum Ending {
-    Passed,
-    Skipped(String),
-}
 
 /// The official Python client.
 pub(super) fn python() -> Result<Ending> {
@@ -82,11 +76,6 @@ pub(super) fn command() -> Result<Ending> {
     let user = User { program, endpoint: standin.endpoint.clone(), home: folder.path().to_owned() };
     user.session()?;
     Ok(Ending::Passed)
-}
-
-/// Returns why the Go toolchain cannot run; `None` if it can.
-pub(super) fn why_no_go() -> Option<String> {
-    output_of(Command::new("go").arg("version")).err().map(|error| format!("no Go toolchain: {error:#}"))
 }
 
 fn find_command(folder: &Path) -> Result<PathBuf> {

@@ -157,8 +157,8 @@ fn a_silent_node_becomes_unknown(cluster: &Cluster, node: &Identity) -> Result<(
 /// Tries once to set Ready, with a raw request: kubectl reads a subresource before it patches it,
 /// which a node is not allowed to do.
 ///
-/// A node must not change its taints, and this check runs before the one of the resourceVersion. If
-/// the node lifecycle controller adds a taint in between, the response is Forbidden or Conflict,
+/// A node must not change its taints, and this check runs before the check of the resourceVersion.
+/// If the node lifecycle controller adds a taint in between, the response is Forbidden or Conflict,
 /// and the attempt is repeated.
 fn says_that_it_is_ready(cluster: &Cluster, node: &Identity) -> Result<bool> {
     let read = output_of(node.kubectl(cluster).args(["get", &format!("--raw=/api/v1/nodes/{NODE}")]))?;

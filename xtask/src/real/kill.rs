@@ -17,7 +17,7 @@ pub(super) use super::deployment::observer::Kind;
 use super::deployment::observer::{Cloud, Tools};
 use super::deployment::ours::Ours;
 use super::deployment::{CLASSES, Deployment, LOOK_EVERY, keep_logs, options};
-use super::hcloud_clients::Ending;
+use super::ending::Ending;
 use crate::control_plane::{Cluster, ControlPlane, pause};
 use crate::envtest::Assets;
 use crate::workspace;
@@ -55,12 +55,12 @@ const STEPS_OF_AWS: &[Step] = &[
 ];
 
 /// A kill comes at most this number of requests after a change. The next process first searches
-/// all instances, so a kill after any request could prevent changes for ever.
+/// all instances, so a kill after any request could prevent every change.
 const MOST_REQUESTS: u64 = 3;
 /// Without these requests, the kill comes after this time.
 const WITHOUT_CREATION: Duration = Duration::from_secs(15);
-/// The same for requests that may have to wait: a creation until no call of the process before can
-/// have an effect any more, and a deletion on AWS for five minutes.
+/// The same for requests that may have to wait: a creation until calls of the process before can no
+/// longer have an effect, and a deletion on AWS for five minutes.
 const WITHOUT_LATER: Duration = Duration::from_secs(400);
 const ASK_EVERY: Duration = Duration::from_millis(3);
 /// One kill of this number ends the manager, too.
@@ -103,7 +103,7 @@ struct Lane<'a> {
     /// Index of the class of the deployment.
     class: usize,
     kills: usize,
-    /// Kills that ended the manager, too.
+    /// Kills that also ended the manager.
     of_both: usize,
 }
 
@@ -151,19 +151,19 @@ impl<'a> Lane<'a> {
                     self.kill("creating", 1, WITHOUT_CREATION)?;
                 }
                 self.kill("continuing to create", later_kills, WITHOUT_LATER)?;
-                self.settle("After the creation")
+                self.await_end_state("After the creation")
             }
             Step::Roll { kills } => {
                 self.class = 1 - self.class;
                 let class = json!({"class": {"name": CLASSES[self.class]}});
                 self.workers.patch(&json!({"spec": {"template": {"spec": class}}}))?;
                 self.kill("rolling out", kills, WITHOUT_LATER)?;
-                self.settle("After the rollout")
+                self.await_end_state("After the rollout")
             }
             Step::Delete { kills } => {
                 self.scale(0)?;
                 self.kill("deleting", kills, WITHOUT_LATER)?;
-                self.settle("After the deletion")
+                self.await_end_state("After the deletion")
             }
         }
     }
@@ -226,8 +226,8 @@ impl<'a> Lane<'a> {
     }
 
     /// Waits until all work is done, and compares both sides.
-    fn settle(&mut self, when: &str) -> Result<()> {
-        self.workers.settle(&mut self.ours, self.replicas, self.class)?;
+    fn await_end_state(&mut self, when: &str) -> Result<()> {
+        self.workers.await_end_state(&mut self.ours, self.replicas, self.class)?;
         self.workers.compare_settled(when, self.replicas, self.class)
     }
 }

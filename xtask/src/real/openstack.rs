@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::hcloud_clients::Ending;
+use super::ending::Ending;
 use crate::control_plane::wait_for_end_of_input;
 use crate::workspace::{self, output_of};
 pub(super) use programs::Programs;
@@ -22,9 +22,6 @@ pub(super) use services::Services;
 
 /// Variable with the file that describes the control plane to the tests.
 const DESCRIPTION_VARIABLE: &str = "MACHINIST_OPENSTACK";
-
-const REGION: &str = "lane";
-const ADMINISTRATOR_PASSWORD: &str = "admin";
 
 /// Long enough for a slow call of one service to another, and short enough that tokens expire while
 /// the tests run.

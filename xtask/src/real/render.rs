@@ -118,7 +118,7 @@ impl Lane<'_> {
         ensure!(found.is_empty(), "{FOLDER}/{folder} != the chart with {values:?}:\n{}", found.join("\n"));
         rules_are_narrow(&manifests)?;
         the_image_has_our_version(&manifests)?;
-        println!("{folder}: {} objects, equal to those of the chart with {values:?}", manifests.len());
+        println!("{folder}: {} objects, equal to the objects of the chart with {values:?}", manifests.len());
         Ok(())
     }
 

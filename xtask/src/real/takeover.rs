@@ -5,7 +5,7 @@
 //! with drivers of `xtask/takeover`, because the providers themselves cannot be had as modules. A
 //! driver creates instances as the provider does: ids, names, tags, ports, volumes and addresses.
 //!
-//! The objects and the cloud are those of [`deployment`](super::deployment).
+//! The objects and the cloud come from [`deployment`](super::deployment).
 
 mod controllers;
 
@@ -19,9 +19,10 @@ use super::deployment::compare::Stage;
 pub(super) use super::deployment::observer::Kind;
 use super::deployment::observer::{Cloud, Tools};
 use super::deployment::{CLASSES, Deployment, LOOK_EVERY, STEP_WITHIN, keep_logs, options};
-use super::hcloud_clients::{Ending, why_no_go};
+use super::ending::Ending;
 use crate::control_plane::{Cluster, ControlPlane, pause};
 use crate::envtest::Assets;
+use crate::go_modules::why_no_go;
 use controllers::{Pair, Programs, Side};
 
 /// Machines of the deployment while the two sides take turns.
@@ -74,7 +75,7 @@ impl<'a> Lane<'a> {
     fn steps(&mut self) -> Result<()> {
         let mut go = self.start(Side::Go)?;
         self.workers.patch(&json!({"spec": {"replicas": MACHINES}}))?;
-        self.workers.settle(&mut go, MACHINES, 0)?;
+        self.workers.await_end_state(&mut go, MACHINES, 0)?;
         self.stop(go)?;
         self.workers.compare_settled("Go created all Machines", MACHINES, 0)?;
 
@@ -85,17 +86,17 @@ impl<'a> Lane<'a> {
         self.workers.compare("Machinist was stopped in the middle of the rollout", Stage::InBetween)?;
 
         let mut go = self.start(Side::Go)?;
-        self.workers.settle(&mut go, MACHINES, 1)?;
+        self.workers.await_end_state(&mut go, MACHINES, 1)?;
         pause(SWEEPS);
-        self.workers.settle(&mut go, MACHINES, 1)?;
+        self.workers.await_end_state(&mut go, MACHINES, 1)?;
         self.stop(go)?;
         self.workers.compare_settled("Go finished the rollout", MACHINES, 1)?;
 
         let mut ours = self.start(Side::Ours)?;
         self.workers.patch(&json!({"spec": {"replicas": FEW}}))?;
-        self.workers.settle(&mut ours, FEW, 1)?;
+        self.workers.await_end_state(&mut ours, FEW, 1)?;
         self.workers.patch(&json!({"spec": {"replicas": 0}}))?;
-        self.workers.settle(&mut ours, 0, 1)?;
+        self.workers.await_end_state(&mut ours, 0, 1)?;
         self.stop(ours)?;
         self.workers.compare_settled("Machinist deleted all Machines", 0, 1)?;
         self.workers.ensure_nothing_was_doubled()
@@ -131,7 +132,7 @@ impl<'a> Lane<'a> {
             let old = of_class(CLASSES[0]).count();
             if MIDDLE <= new && are_complete && old < MACHINES {
                 ensure!(0 < old, "the rollout has no old Machine left");
-                println!("{new} new Machines exist beside {old} old ones after {:.0?}", started.elapsed());
+                println!("{new} new Machines and {old} old ones exist after {:.0?}", started.elapsed());
                 return Ok(());
             }
             ensure!(started.elapsed() < STEP_WITHIN, "only {new} new Machines exist, and {old} old ones");

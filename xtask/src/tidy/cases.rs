@@ -1,12 +1,13 @@
 //! Each acceptance case of a replacement for Go MCM has a test whose name begins with its id, such
 //! as `t_21_a_machine_that_joins_is_looked_at_each_minute`. A test of several cases begins with all
-//! their ids.
+//! their ids. `docs/src/develop/acceptance-cases.md` says what each case demands.
 
 use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::{Findings, Workspace};
+use super::findings::Findings;
+use super::workspace::Workspace;
 
 /// The cases are T-01 to this one.
 const LAST: u32 = 110;

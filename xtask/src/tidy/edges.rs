@@ -3,7 +3,8 @@
 
 use anyhow::Result;
 
-use super::{Findings, Workspace};
+use super::findings::Findings;
+use super::workspace::Workspace;
 use crate::workspace::{cargo, output_of};
 
 /// A package, and the packages of this workspace that its build may depend on. Its tests may depend

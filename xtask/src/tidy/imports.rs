@@ -1,19 +1,21 @@
 //! Which module imports which: no circle beyond one folder or of more than five files, and the
 //! layers of the embedded server.
 //!
-//! Modules are found by their files. An import is a path that starts with `crate`, `self` or
-//! `super`, in a `use` or in code. If the path leads to a name that a module takes from another
-//! module with a `use`, the other module is imported: with `pub use pod::PodFacts` in
-//! `facts/mod.rs`, `crate::facts::PodFacts` imports `facts/pod.rs`. For circles beyond a folder and
-//! for layers, what a module takes from its own submodules is not counted: a `mod.rs` is the face
-//! of its folder. For the size of circles it is. Tests are not counted.
+//! Modules are found by their files. An import is a path that starts with `crate`, `self`, `super`,
+//! a submodule or a name of a `use`, in a `use` or in code. If the path leads to a name that a
+//! module takes from another module with a `use`, the other module is imported: with
+//! `pub use pod::PodFacts` in `facts/mod.rs`, `crate::facts::PodFacts` imports `facts/pod.rs`. For
+//! circles beyond a folder and for layers, what a module takes from its own submodules is not
+//! counted: a `mod.rs` is the face of its folder. For the size of circles it is. Tests are not
+//! counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
+use super::findings::Findings;
 use super::rust;
-use super::{Findings, Workspace};
+use super::workspace::Workspace;
 
 /// The layers of the embedded server, lowest first. A layer imports itself and what is below it.
 const SERVER: &str = "crates/embedded/machinist-apiserver/src/";
@@ -130,7 +132,9 @@ impl Graph {
         let uses: Uses = codes.iter().map(|(module, code)| (module.clone(), uses_in(code))).collect();
         let imported_by = |module: &Module, code: &str| {
             let in_uses = uses[module].iter().map(|used| used.path.clone());
-            let paths: Vec<String> = in_uses.chain(paths_in(code)).collect();
+            let modules_in_scope = in_scope(module, &uses);
+            let paths: Vec<String> =
+                in_uses.chain(paths_in(code)).chain(paths_from(&modules_in_scope, code)).collect();
             let imported = paths.iter().filter_map(|path| resolve(path, module, &uses));
             let counts = |other: &Module| {
                 other != module && (submodules == Submodules::Counted || !other.starts_with(module))
@@ -217,6 +221,32 @@ fn paths_in(code: &str) -> Vec<String> {
                     paths.push(path.to_owned());
                 }
             }
+        }
+    }
+    paths
+}
+
+/// The names that stand for modules in the code of a module, each with its path: the submodules,
+/// and the names of a `use`.
+fn in_scope(module: &Module, uses: &Uses) -> BTreeMap<String, String> {
+    let children = uses.keys().filter_map(|other| {
+        let [name] = other.strip_prefix(module.as_slice())? else { return None };
+        Some((name.clone(), format!("self::{name}")))
+    });
+    let used = uses[module].iter().map(|used| (used.name.clone(), used.path.clone()));
+    children.chain(used).collect()
+}
+
+/// Every path that starts with one of these names, such as `node::observe` after `use super::node`.
+fn paths_from(names: &BTreeMap<String, String>, code: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for (at, _) in code.match_indices("::") {
+        let first = code[..at].rsplit(|letter: char| !is_of_word(letter)).next().unwrap_or_default();
+        let before = &code[..at - first.len()];
+        let starts_a_path = !before.ends_with([':', '.', '$']);
+        if let (true, Some(path)) = (starts_a_path, names.get(first)) {
+            let rest = code[at..].split(|letter: char| !is_of_word(letter) && letter != ':').next();
+            paths.push(format!("{path}{}", rest.unwrap_or_default().trim_end_matches(':')));
         }
     }
     paths
@@ -336,4 +366,26 @@ fn a_circle_through_the_faces_of_two_folders_is_found() {
     let circles: Vec<Vec<String>> =
         graph.circles().iter().map(|circle| circle.iter().map(|module| module.join("/")).collect()).collect();
     assert_eq!(circles, [["facts/set", "plan/set"]]);
+}
+
+#[test]
+fn a_path_that_begins_with_a_module_in_scope_is_an_import() {
+    let graph = Graph::of(
+        &[
+            ("a.rs", "mod b; fn f() { b::g(); x::b::g(); }"),
+            ("a/b.rs", "use crate::c; fn g() { c::h(|| super::f()) }"),
+            ("c.rs", "mod d; fn h() {}"),
+            ("c/d.rs", ""),
+        ]
+        .iter()
+        .map(|(file, code)| (module_of(file), (*code).to_owned()))
+        .collect(),
+        Submodules::Counted,
+    );
+    let imports = |file: &str| -> Vec<String> {
+        graph.imports[&module_of(file)].iter().map(|module| module.join("/")).collect()
+    };
+    assert_eq!(imports("a.rs"), ["a/b"]);
+    assert_eq!(imports("a/b.rs"), ["a", "c"]);
+    assert!(imports("c.rs").is_empty());
 }

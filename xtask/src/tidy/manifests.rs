@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
-use super::{Findings, Workspace};
+use super::findings::Findings;
+use super::workspace::Workspace;
 
 pub(super) fn declared_in_the_workspace(workspace: &Workspace) -> Result<Findings> {
     let mut findings = Findings::default();

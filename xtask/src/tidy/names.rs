@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
-use super::{Findings, Workspace};
+use super::findings::Findings;
+use super::workspace::Workspace;
 
 const FOLDERS: &[&str] =
     &["crates/core/", "crates/drivers/", "crates/embedded/", "crates/machinist/", "crates/proof/"];
@@ -26,9 +27,9 @@ const ROLES: &[(&str, &str)] = &[
     ("FaultRule", "which calls a fault concerns"),
     ("Inspector", "reads the state of a running process"),
     ("Kept", "the content of a data folder"),
-    ("Machine", "the kind of the machine API, and that of Cluster API"),
-    ("MachineSpec", "the spec of such a kind"),
-    ("MachineStatus", "the status of such a kind"),
+    ("Machine", "the kind of the machine API, and the kind of Cluster API"),
+    ("MachineSpec", "the spec of a kind `Machine`"),
+    ("MachineStatus", "the status of a kind `Machine`"),
     ("Mount", "a mount of a container"),
     ("Mutant", "a way in which the programs of a contract are broken on purpose"),
     ("NoAnswer", "why a cloud gave no answer"),
@@ -46,9 +47,9 @@ const ROLES: &[(&str, &str)] = &[
     ("Settings", "the behaviour of a simulated cloud"),
     ("Snapshot", "all facts of one decision"),
     ("Standin", "a stand-in for a service"),
-    ("SystemClock", "such a time: that of the operating system"),
+    ("SystemClock", "the time of the operating system"),
     ("TemplateMetadata", "the metadata in a template"),
-    ("TokioClock", "such a time: that of the runtime, which tests can pause"),
+    ("TokioClock", "the time of the runtime, which tests can pause"),
     ("Tools", "the options of a contract's kinds"),
     ("Transport", "sends a request to a cloud"),
     ("Why", "the reason of a decision, with the next step"),

@@ -5,8 +5,9 @@
 
 use anyhow::Result;
 
+use super::findings::Findings;
 use super::rust::{Piece, pieces};
-use super::{Findings, Workspace};
+use super::workspace::Workspace;
 
 /// Words that make a reader ask which object or process is meant, and metaphors.
 const REFUSED: &[&str] = &[
@@ -22,6 +23,9 @@ const REFUSED: &[&str] = &[
     "mending",
     "anew",
 ];
+
+/// Pairs of words that a native reader trips over. Write the noun again, "no longer", "forever".
+const REFUSED_PAIRS: &[(&str, &str)] = &[("that", "of"), ("those", "of"), ("any", "more"), ("for", "ever")];
 
 /// First words of a doc comment that name no object.
 const UNCLEAR_FIRST: &[&str] = &["It", "Its", "What", "Who", "Whose"];
@@ -101,7 +105,7 @@ pub(super) fn test_names(workspace: &Workspace) -> Result<Findings> {
     Ok(findings)
 }
 
-/// A reader of the first line does not know which object such a word means.
+/// A reader of the first line does not know which object the word means.
 pub(super) fn first_words(workspace: &Workspace) -> Result<Findings> {
     let mut findings = Findings::default();
     for file in workspace.files_ending(".rs") {
@@ -160,18 +164,24 @@ fn prose_of(file: &str, text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The comment on a line of a file that is not Markdown; for Rust only one that has the line for
-/// itself.
+/// The comment on a line of a file that is not Markdown; for Rust only a comment that has the line
+/// for itself.
 fn comment_of<'a>(file: &str, line: &'a str) -> &'a str {
     let start = if file.ends_with(".rs") { "//" } else { "#" };
     if line.trim_start().starts_with(start) { line } else { "" }
 }
 
-fn refused_in(line: &str) -> Vec<&'static str> {
+fn refused_in(line: &str) -> Vec<String> {
     // Every second part lies between backticks.
     let plain = line.split('`').step_by(2).collect::<Vec<_>>().join(" ").to_lowercase();
     let words = plain.split(|letter: char| !letter.is_alphanumeric() && letter != '_' && letter != '-');
-    words.filter_map(|word| REFUSED.iter().find(|refused| **refused == word).copied()).collect()
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let single = words.iter().filter_map(|word| REFUSED.iter().find(|refused| *refused == word));
+    let pairs = words
+        .iter()
+        .zip(words.iter().skip(1))
+        .filter(|(first, second)| REFUSED_PAIRS.iter().any(|(one, other)| one == *first && other == *second));
+    single.map(|word| (*word).to_owned()).chain(pairs.map(|(one, other)| format!("{one} {other}"))).collect()
 }
 
 /// Whether a line could be shorter: tables cannot be wrapped, nor can a single long word.
@@ -190,6 +200,9 @@ fn refused_words_are_found_outside_of_quotes_only() {
     let (first, second) = (REFUSED[3], REFUSED[7]);
     assert_eq!(refused_in(&format!("// {first} {second} it.")), [first, second]);
     assert!(refused_in(&format!("the words `{first}` and `{second}`, an a{second}ed list")).is_empty());
+    let (one, other) = REFUSED_PAIRS[0];
+    assert_eq!(refused_in(&format!("// it is {one} {other} the pod")), [format!("{one} {other}")]);
+    assert!(refused_in(&format!("// it is `{one} {other}`, {one} is {other} use")).is_empty());
     let found = prose_of("a.rs", "x(\"name\"); y(\"two words\"); // three");
     assert_eq!(found, [(1, "two words".to_owned()), (1, "// three".to_owned())]);
 }
@@ -199,7 +212,7 @@ fn a_doc_comment_begins_with_the_name_of_its_object() {
     let found = |text: &str| unclear_first_words(text).into_iter().map(|(line, _)| line).collect::<Vec<_>>();
     assert_eq!(found("/// What it is.\nfn a() {}\n    /// Its end.\n"), [1, 3]);
     assert_eq!(found("//! A file.\n//! It is short.\n/// It is one.\n"), [3]);
-    assert!(found("// What a comment.\n/// Whatever: a name.\n").is_empty());
+    assert!(found("// What a comment.\n/// Whatnot: a name.\n").is_empty());
 }
 
 #[test]

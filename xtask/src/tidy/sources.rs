@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::{Findings, Workspace};
+use super::findings::Findings;
+use super::workspace::Workspace;
 
 const CONTRACTS: &[&str] = &["mcm", "ccm", "capi"];
 const PLANNERS: &str = "crates/core/machinist-plan/src/";

@@ -1,5 +1,5 @@
-//! Compares our CRDs with those of the programs that we replace. Tests of `machinist-api` compare
-//! them, because this crate does not compile the definitions.
+//! Compares our CRDs with the CRDs of the programs that we replace. Tests of `machinist-api`
+//! compare them, because this crate does not compile the definitions.
 
 use anyhow::Result;
 

@@ -39,8 +39,8 @@ pub(super) struct Schema {
 }
 
 impl Schema {
-    /// Returns the name of the schema that this one refers to. A reference with other facts beside
-    /// it is inside `allOf`.
+    /// Returns the name of the schema that this one refers to. A reference with other fields is
+    /// inside `allOf`.
     pub(super) fn refers_to(&self) -> Option<&str> {
         let reference = self.reference.as_ref().or_else(|| self.all_of.first()?.reference.as_ref())?;
         reference.strip_prefix("#/components/schemas/")

@@ -4,7 +4,7 @@
 //! and prints Go's canonical form, so that a written value is byte-equal to Go's.
 //!
 //! [`DurationText`] is the field on the wire. The CRDs put no pattern on these strings, so an
-//! object with an invalid duration can be stored. Such an object must not make a whole list
+//! object with an invalid duration can be stored. An invalid duration must not make a whole list
 //! unreadable. The text is kept and written back unchanged, and [`crate::validation`] reports it.
 
 use std::fmt;

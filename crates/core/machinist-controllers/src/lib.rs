@@ -5,7 +5,7 @@
 //! mcm/      the machine API
 //! ccm/      the cloud-controller-manager
 //! capi/     the infrastructure providers of Cluster API
-//! evidence  what the accounts of a process have shown: the same for each contract
+//! account_proof  what the accounts of a process have shown: the same for each contract
 //! ```
 //!
 //! Each contract has the same rooms: `contract`, `key` (the table of its kinds), `feeds`, `seen`,
@@ -16,9 +16,9 @@
 //!
 //! Deliberately absent: decisions. Every rule about machines belongs into `machinist-plan`.
 
+mod account_proof;
 pub mod capi;
 pub mod ccm;
-mod evidence;
 pub mod mcm;
 
 pub use machinist_runtime::{

@@ -27,9 +27,9 @@
 //! If our object records the id of an instance without a key, another program created it, or a user
 //! wrote the id. The recorded id alone proves nothing. The instance is deleted if it is not older
 //! than the object and has its name, as in an adoption. If it carries the marks of the object's
-//! class, one of both is enough: a restored object is newer than its instance. If instances of the
-//! class have marks and this one has none, it is not deleted. An instance that another object
-//! records, too, is left to the older one, or to the one that has its name.
+//! class, either of the two is enough: a restored object is newer than its instance. If instances
+//! of the class have marks and this one has none, it is not deleted. An instance that another
+//! object also records is left to the older object, or to the object that has its name.
 //!
 //! An instance with another key is not ours, with one exception: objects that were restored or
 //! moved have new UIDs. The instance receives our key if our object recorded its id, it carries our
@@ -124,7 +124,8 @@ pub struct Listed {
 pub struct Unkeyed {
     /// The marks of another program on the instance.
     pub marks: Marks,
-    /// Another object that records the same instance: an older one, or the one that has its name.
+    /// Another object that records the same instance: an older object, or the object that has its
+    /// name.
     pub recorded_by: Option<String>,
     /// An object that cannot be parsed, and that may record the instance.
     pub unreadable: Option<String>,
@@ -386,8 +387,8 @@ impl Departure<'_> {
         }
     }
 
-    /// Whether an instance with another key was created for an object that was restored as ours.
-    /// Such an object has another UID, and is newer than its instance.
+    /// Whether an instance with another key was created for an object that was restored as ours. A
+    /// restored object has another UID, and is newer than its instance.
     fn was_ours(&self, foreign: &Foreign) -> bool {
         foreign.cluster.as_deref() == Some(self.cluster)
             && self.key_holder.is_none()
@@ -422,9 +423,9 @@ impl Departure<'_> {
     }
 
     /// Returns the next step after an absence, given the account's standing.
-    fn absent(&self, standing: Standing, looked: Timestamp, proof: AbsenceEvidence) -> Next {
+    fn absent(&self, standing: Standing, looked: Timestamp, evidence: AbsenceEvidence) -> Next {
         match standing {
-            Standing::Proven => Next::Gone(proof),
+            Standing::Proven => Next::Gone(evidence),
             Standing::Ask => Next::List,
             Standing::Asked(until) => Next::AwaitList { until },
             Standing::Doubtful(look_at) => Next::OtherAccount { look_at },
@@ -497,11 +498,11 @@ impl Departure<'_> {
             Ok(Sighting::Parts(parts)) if counts_from < looked => {
                 self.parts_of_none(parts, find.answered.ended)
             }
-            // A foreign instance counts as an absence: our instance may still appear beside it.
+            // A foreign instance counts as an absence: our instance may still appear, too.
             Ok(shown) if counts_from < looked => {
                 let standing =
                     self.ownership.of_unrecorded(self.created, self.answers, self.process, self.now);
-                self.absent(standing, looked, self.proof_of_none(shown))
+                self.absent(standing, looked, self.evidence_of_none(shown))
             }
             Ok(_) if counts_from < self.now => Next::Find,
             Ok(_) => Next::NotProven { look_at: plus(counts_from, Duration::from_millis(1)) },
@@ -532,7 +533,7 @@ impl Departure<'_> {
 
     /// Returns the proof that no instance with our key exists. Users must know about an instance
     /// with our name and a key that no Machine holds.
-    fn proof_of_none(&self, shown: &Sighting) -> AbsenceEvidence {
+    fn evidence_of_none(&self, shown: &Sighting) -> AbsenceEvidence {
         match shown {
             Sighting::Foreign(foreign)
                 if foreign.cluster.as_deref() == Some(self.cluster) && self.key_holder.is_none() =>
@@ -617,8 +618,8 @@ impl Departure<'_> {
     /// Returns from when on no other call can create this instance a second time.
     ///
     /// A failed call of this process, or a call of a process that has ended, may still take effect.
-    /// While the instance exists, the cloud or the driver refuses a second one. After its deletion
-    /// such a call would create it again, and no object would record its id.
+    /// While the instance exists, the cloud or the driver refuses a second one. After its deletion,
+    /// the call would create it again, and no object would record its id.
     fn alone_from(&self) -> Timestamp {
         let promises = &self.process.promises;
         match promises.create {
@@ -1217,7 +1218,7 @@ pub(crate) mod tests {
             let absent = looked("a", Sighting::Absent);
             assert!(!matches!(of(&ownership, 20, &absent), Next::Gone(_)), "an absence proves nothing");
         }
-        // Today's credential opens another account than the one that answered.
+        // Today's credential opens another account than the account that answered.
         assert!(matches!(of(&elsewhere(|_| {}), 20, &looked("c", Sighting::Ended)), Next::Find));
         // The row of absences goes on.
         let mut twice = looked("a", Sighting::Absent);

@@ -92,7 +92,7 @@ pub enum OwnerNode {
 #[derive(Debug)]
 pub enum OrphanStep {
     /// The instance is kept, for this reason. Look again after the next list of the account.
-    Keep(Kept),
+    Keep(KeepReason),
     /// The instance is too young. Look again at this moment.
     Wait(Timestamp),
     /// List the account again at this moment: one more list must show the instance.
@@ -105,7 +105,7 @@ pub enum OrphanStep {
 
 /// Why an instance without an object is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Kept {
+pub enum KeepReason {
     /// The instance has no key, so another program created it.
     NoKey,
     /// The tags of the instance do not name the namespace for which it was made.
@@ -136,10 +136,10 @@ impl Orphan<'_> {
             return OrphanStep::Keep(kept);
         }
         if self.instance.power == Power::Deleting {
-            return OrphanStep::Keep(Kept::Deleting);
+            return OrphanStep::Keep(KeepReason::Deleting);
         }
         if !self.process.may_enforce_deadlines() {
-            return OrphanStep::Keep(Kept::Clocks);
+            return OrphanStep::Keep(KeepReason::Clocks);
         }
         let old_from = plus(self.instance.created, self.minimum_age + self.process.cloud_tolerance());
         if self.now < old_from {
@@ -149,7 +149,7 @@ impl Orphan<'_> {
             return OrphanStep::ListAgain(plus(self.first_seen, SECOND_LOOK_AFTER));
         }
         // Its creator may be at work until the age and the second list say otherwise.
-        let Some(key) = key else { return OrphanStep::Keep(Kept::NoKey) };
+        let Some(key) = key else { return OrphanStep::Keep(KeepReason::NoKey) };
         let Some(owners) = self.owners.filter(|owners| self.last_seen <= owners.started) else {
             return OrphanStep::ReadOwners;
         };
@@ -177,29 +177,29 @@ impl Orphan<'_> {
         OrphanStep::Collect(Box::new(Permit::mint(which, key.clone(), evidence, valid_until)))
     }
 
-    fn is_not_ours(&self) -> Option<Kept> {
+    fn is_not_ours(&self) -> Option<KeepReason> {
         let ours = self.installation.namespace_uid.as_deref();
         let made_for = self.instance.tags.get(NAMESPACE_TAG).map(String::as_str);
         match (made_for, ours) {
-            (None | Some(""), _) => Some(Kept::NoNamespace),
-            (Some(_), None | Some("")) => Some(Kept::NamespaceUnknown),
-            (Some(made_for), Some(ours)) if made_for != ours => Some(Kept::OtherNamespace),
+            (None | Some(""), _) => Some(KeepReason::NoNamespace),
+            (Some(_), None | Some("")) => Some(KeepReason::NamespaceUnknown),
+            (Some(made_for), Some(ours)) if made_for != ours => Some(KeepReason::OtherNamespace),
             (Some(_), Some(_)) => {
                 let is_of_cluster = self.instance.cluster.as_deref() == Some(&self.installation.cluster);
-                (!is_of_cluster).then_some(Kept::OtherNamespace)
+                (!is_of_cluster).then_some(KeepReason::OtherNamespace)
             }
         }
     }
 
-    fn node_proof(&self, owners: &Owners) -> Result<NodeProof, Kept> {
+    fn node_proof(&self, owners: &Owners) -> Result<NodeProof, KeepReason> {
         if let Some(object) = &owners.object {
-            return Err(Kept::Object(object.clone()));
+            return Err(KeepReason::Object(object.clone()));
         }
         match &owners.node {
             OwnerNode::None => Ok(NodeProof::Absent),
-            OwnerNode::Exists(node) => Err(Kept::Node(node.clone())),
+            OwnerNode::Exists(node) => Err(KeepReason::Node(node.clone())),
             OwnerNode::NotListed if self.saw_deletion => Ok(NodeProof::SawDeletion),
-            OwnerNode::NotListed => Err(Kept::NotProven),
+            OwnerNode::NotListed => Err(KeepReason::NotProven),
         }
     }
 }
@@ -274,7 +274,7 @@ mod tests {
             .next()
         }
 
-        fn kept(change: impl FnOnce(&mut Self)) -> Option<Kept> {
+        fn kept(change: impl FnOnce(&mut Self)) -> Option<KeepReason> {
             let mut facts = Self::new();
             change(&mut facts);
             match facts.next() {
@@ -300,23 +300,23 @@ mod tests {
     #[test]
     fn each_missing_mark_keeps_the_instance() {
         let kept = |change: fn(&mut Facts)| Facts::kept(change);
-        assert_eq!(kept(|f| f.instance.key = None), Some(Kept::NoKey));
-        assert_eq!(kept(|f| f.instance.tags.clear()), Some(Kept::NoNamespace));
+        assert_eq!(kept(|f| f.instance.key = None), Some(KeepReason::NoKey));
+        assert_eq!(kept(|f| f.instance.tags.clear()), Some(KeepReason::NoNamespace));
         let other = |f: &mut Facts| f.installation.namespace_uid = Some("uid-other".to_owned());
-        assert_eq!(kept(other), Some(Kept::OtherNamespace));
-        assert_eq!(kept(|f| f.installation.namespace_uid = None), Some(Kept::NamespaceUnknown));
-        assert_eq!(kept(|f| f.instance.cluster = None), Some(Kept::OtherNamespace));
-        assert_eq!(kept(|f| f.instance.cluster = Some("stage".to_owned())), Some(Kept::OtherNamespace));
-        assert_eq!(kept(|f| f.instance.power = Power::Deleting), Some(Kept::Deleting));
+        assert_eq!(kept(other), Some(KeepReason::OtherNamespace));
+        assert_eq!(kept(|f| f.installation.namespace_uid = None), Some(KeepReason::NamespaceUnknown));
+        assert_eq!(kept(|f| f.instance.cluster = None), Some(KeepReason::OtherNamespace));
+        assert_eq!(kept(|f| f.instance.cluster = Some("stage".to_owned())), Some(KeepReason::OtherNamespace));
+        assert_eq!(kept(|f| f.instance.power = Power::Deleting), Some(KeepReason::Deleting));
     }
 
     #[test]
     fn a_machine_or_a_node_keeps_the_instance() {
         let kept = |object, node| Facts::kept(|f: &mut Facts| f.read(object, node));
-        assert_eq!(kept(Some("m-1"), OwnerNode::None), Some(Kept::Object("m-1".to_owned())));
+        assert_eq!(kept(Some("m-1"), OwnerNode::None), Some(KeepReason::Object("m-1".to_owned())));
         let node = || OwnerNode::Exists("w-1".to_owned());
-        assert_eq!(kept(None, node()), Some(Kept::Node("w-1".to_owned())));
-        assert_eq!(kept(None, OwnerNode::NotListed), Some(Kept::NotProven));
+        assert_eq!(kept(None, node()), Some(KeepReason::Node("w-1".to_owned())));
+        assert_eq!(kept(None, OwnerNode::NotListed), Some(KeepReason::NotProven));
         let seen = Facts::kept(|f| {
             f.read(None, OwnerNode::NotListed);
             f.saw_deletion = true;
@@ -326,7 +326,7 @@ mod tests {
             f.read(None, node());
             f.saw_deletion = true;
         });
-        assert_eq!(with_node, Some(Kept::Node("w-1".to_owned())), "a Node always counts");
+        assert_eq!(with_node, Some(KeepReason::Node("w-1".to_owned())), "a Node always counts");
     }
 
     #[test]
@@ -337,7 +337,10 @@ mod tests {
         let mut once = Facts::new();
         once.seen = [-300, -30];
         assert!(matches!(once.next(), OrphanStep::ListAgain(again) if again == at(300)));
-        assert_eq!(Facts::kept(|f| f.process.skew = SKEW_LIMIT + Duration::from_secs(1)), Some(Kept::Clocks));
+        assert_eq!(
+            Facts::kept(|f| f.process.skew = SKEW_LIMIT + Duration::from_secs(1)),
+            Some(KeepReason::Clocks)
+        );
     }
 
     #[test]

@@ -236,8 +236,8 @@ pub struct Absence {
     pub id: Option<ProviderId>,
 }
 
-/// Wait before the next look at a call that exceeded its bound. Such a call waits for a free slot
-/// of its account.
+/// Wait before the next look at a call that exceeded its bound. The call waits for a free slot of
+/// its account.
 const SLOT_AWAITED: Duration = Duration::from_secs(10);
 
 impl Answers {

@@ -55,7 +55,7 @@ impl<R> Why<R> {
     }
 
     /// The object is up to date.
-    pub fn settled() -> Self {
+    pub fn up_to_date() -> Self {
         Self::new(Reason::Settled, Step::Nothing)
     }
 

@@ -165,7 +165,7 @@ pub trait Provider: Send + Sync {
 
     /// Returns which marks of another program an instance without a key carries, without calling
     /// the cloud: the tags that the provider of machine-controller-manager puts on the instances of
-    /// a class. Such an instance may belong to a Machine that records its id.
+    /// a class. An instance with these marks may belong to a Machine that records its id.
     fn marks_of(&self, _instance: &Instance, _provider_spec: &Value) -> Marks {
         Marks::NotUsed
     }
@@ -176,8 +176,8 @@ pub trait Provider: Send + Sync {
         false
     }
 
-    /// Returns a check whether the cloud answers now; `None` if such a request would cost
-    /// something. The caller limits the time.
+    /// Returns a check whether the cloud answers now; `None` if the check would cost something. The
+    /// caller limits the time.
     fn check(&self) -> Option<Check> {
         None
     }
@@ -362,8 +362,8 @@ pub trait Instances: Send + Sync {
     ///
     /// # Errors
     /// `Denied` if the key of the instance is not `owner`, and the instance does not have the
-    /// recorded `which.native_id` either. Also `Denied` if the instance has no key, unless
-    /// `which.may_lack_key` is set and `which.id` names the instance.
+    /// recorded `which.native_id` either. The result is also `Denied` if the instance has no key,
+    /// unless `which.may_lack_key` is set and `which.id` names the instance.
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error>;
 
     /// Changes the key of an instance from `from` to `to`, and nothing else. A Machine that was
@@ -511,6 +511,7 @@ pub trait Bootstrap: Send + Sync {
     async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error>;
 
     /// Observes an instance whose Node has not registered: whether it runs, and what became of its
-    /// user data. An absent instance, and one that cannot run its user data, is a final problem.
+    /// user data. An absent instance, and an instance that cannot run its user data, is a final
+    /// problem.
     async fn boot(&self, which: &InstanceRef) -> Result<Boot, Error>;
 }

@@ -64,8 +64,8 @@ impl Providers {
         self.only().or_else(serving).unwrap_or(&self.unserved)
     }
 
-    /// The provider of a Machine: the one whose form its recorded id has, otherwise the one of its
-    /// class.
+    /// The provider of a Machine: the provider whose form its recorded id has, otherwise the
+    /// provider of its class.
     pub fn of(&self, name: Option<&str>, recorded: Option<&str>) -> &Arc<dyn Provider> {
         recorded.and_then(|id| self.of_id(id)).unwrap_or_else(|| self.of_class(name))
     }
@@ -75,9 +75,10 @@ impl Providers {
         let is_ours = |provider: &&Arc<dyn Provider>| provider.parse_id(text).ours().is_some();
         let is_like_ours =
             |provider: &&Arc<dyn Provider>| matches!(provider.parse_id(text), RecordedId::Malformed { .. });
-        match self.all.iter().any(|provider| is_ours(&provider)) {
-            true => only(self.all.iter().filter(is_ours)),
-            false => only(self.all.iter().filter(is_like_ours)),
+        if self.all.iter().any(|provider| is_ours(&provider)) {
+            only(self.all.iter().filter(is_ours))
+        } else {
+            only(self.all.iter().filter(is_like_ours))
         }
     }
 

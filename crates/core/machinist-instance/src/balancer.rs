@@ -62,8 +62,8 @@ pub struct BalancerSpec {
     pub claim: NameClaim,
 }
 
-/// The right of a caller to the name that the options of a balancer choose. A driver without such
-/// an option ignores the claim.
+/// The right of a caller to the name that the options of a balancer choose. A driver whose options
+/// do not choose a name ignores the claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NameClaim {
     /// The object that holds the name, if another one does. An existing balancer then keeps the

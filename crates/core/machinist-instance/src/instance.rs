@@ -151,8 +151,8 @@ pub enum Sighting {
     Absent,
     /// The instance was in this account and is deleted: the cloud still shows its end. It never
     /// comes back. Only a search by id has this result, and only for an instance without another
-    /// key than the requested one. Unlike an absence, it shows that the account is that of the
-    /// instance. A cloud that forgets an instance at once answers [`Self::Absent`].
+    /// key than the requested one. Unlike an absence, it shows that the account is the account of
+    /// the instance. A cloud that forgets an instance at once answers [`Self::Absent`].
     Ended,
     /// The cloud does not show the instance, but parts of it exist: a port or a volume that was
     /// made before the instance, or that is left of it. Each part carries the key. Each text names
@@ -218,7 +218,7 @@ pub enum Marks {
     Missing,
     /// The marks name another cluster than the class does now. A user may have edited the class.
     OfAnotherClass,
-    /// The marks are those of the class.
+    /// The instance has the marks of the class.
     OfClass,
 }
 

@@ -16,7 +16,7 @@ pub struct VolumeSource {
 
 impl VolumeSource {
     /// Whether the name of an attached volume in the status of a Node is this volume. The text is
-    /// compared literally: an id is no pattern, and is no part of another id.
+    /// compared literally: an id is not a pattern, and not a part of another id.
     pub fn is_attached_as(&self, name: &str) -> bool {
         match name.strip_prefix(CSI_PREFIX) {
             Some(rest) => {
@@ -45,7 +45,7 @@ mod tests {
         let csi = volume("csi.hetzner.cloud", "12.3");
         assert!(csi.is_attached_as("kubernetes.io/csi/csi.hetzner.cloud^12.3"));
         assert!(!csi.is_attached_as("kubernetes.io/csi/csi.hetzner.cloud^12.34"), "a longer id");
-        assert!(!csi.is_attached_as("kubernetes.io/csi/csi.hetzner.cloud^12x3"), "the id is no pattern");
+        assert!(!csi.is_attached_as("kubernetes.io/csi/csi.hetzner.cloud^12x3"), "the id is not a pattern");
         assert!(!csi.is_attached_as("kubernetes.io/csi/other.csi^12.3"), "another driver");
         let built_in = volume("kubernetes.io/aws-ebs", "aws://eu-west-1a/vol-1");
         assert!(built_in.is_attached_as("kubernetes.io/aws-ebs/aws://eu-west-1a/vol-1"));

@@ -192,7 +192,7 @@ impl Known {
         )
     }
 
-    /// Combines the bounds with those of an answer that has just arrived.
+    /// Combines the bounds with the bounds of an answer that has just arrived.
     fn and(self, answer: Self) -> Self {
         let Bound { shown, at, .. } = answer.at_least;
         let (low, high) = self.bounds(shown, at);

@@ -2,8 +2,8 @@
 //!
 //! Decoders are generic functions. Without this module, each crate that reads a Pod compiles the
 //! decoders of its hundred nested types again, which took a fifth of the build. The compiler uses
-//! the copy of a crate below instead, if that crate has one. Each function here makes such a copy
-//! for one kind; [`watch`](crate::watch) and [`kube::Client`] then call the same code.
+//! the copy of a crate below instead, if that crate has one. Each function here makes a copy for
+//! one kind; [`watch`](crate::watch) and [`kube::Client`] then call the same code.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -19,7 +19,7 @@ macro_rules! decoders {
             #[doc = concat!("Decodes a [`", stringify!($kind), "`] from JSON.")]
             ///
             /// # Errors
-            /// If the text is not such an object.
+            /// If the text is not an object of the kind.
             pub fn $function(text: &str) -> serde_json::Result<$kind> {
                 serde_json::from_str(text)
             }

@@ -318,7 +318,7 @@ impl Leadership {
         if has_run_out { LeaseState::Lost } else { state }
     }
 
-    /// Whether we hold the Lease. Also true while the process drains.
+    /// Whether we hold the Lease. The result is also true while the process drains.
     pub fn is_held(&self) -> bool {
         self.held_since().is_some()
     }
@@ -353,8 +353,8 @@ impl Leadership {
     }
 
     /// Whether a call that has started may still send a request that changes something: the process
-    /// renewed the Lease within the renew deadline. Also true while the process drains, because it
-    /// waits for its calls.
+    /// renewed the Lease within the renew deadline. The result is also true while the process
+    /// drains, because it waits for its calls.
     pub fn may_continue(&self) -> bool {
         self.state.borrow().term().is_some_and(|term| self.present(&term) < term.start_until)
     }

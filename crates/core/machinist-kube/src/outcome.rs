@@ -94,8 +94,8 @@ impl WriteOutcome {
             }
             kube::Error::Auth(_) => Self::Denied { message: error.to_string() },
             error if was_never_sent(error) => Self::Throttled { retry_after: None },
-            // Also a success that cannot be parsed: the write is committed, but the committed
-            // object is unknown.
+            // The outcome is also unknown after a success that cannot be parsed: the write is
+            // committed, but the committed object is unknown.
             error => Self::Unknown { message: error.to_string() },
         }
     }

@@ -134,7 +134,7 @@ type SeriesKey = (String, String, u64);
 /// A series outlives its Events by minutes, so it holds only what an Event is made from: an
 /// [`Event`] takes more than a kilobyte.
 struct Series {
-    /// The source of the Events; that of the recorder if absent.
+    /// The source of the Events; if absent, the source of the recorder.
     component: Option<&'static str>,
     object: ObjectReference,
     kind: EventType,

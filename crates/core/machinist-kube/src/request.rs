@@ -67,7 +67,7 @@ pub struct ClientOptions {
     pub skew: Skew,
     /// Receives a report of each finished request.
     pub observer: Option<RequestObserver>,
-    /// URL of the API server; that of the configuration if absent.
+    /// URL of the API server; if absent, the URL of the configuration.
     pub server: Option<String>,
     /// Seed of the jitter between repeated reads.
     pub seed: u64,

@@ -7,21 +7,21 @@
 //!
 //! # Two sources
 //! The watch reports all events in order, and lags. A quorum read reports one object or a part of
-//! the kind, and may be ahead of the watch. The store shows the result of such a read until the
+//! the kind, and may be ahead of the watch. The store shows the result of a quorum read until the
 //! watch has caught up, and then shows the state of the watch again. So neither a late answer to a
 //! read nor a list that was sent before a read replaces newer state.
 //!
-//! A relist belongs to the watch: it reports the whole kind at its resourceVersion. If that version
-//! is lower than the one that the watch has observed, etcd was restored from a backup. The store
-//! then drops its content and keeps only the list. Otherwise the list can be older than some reads,
-//! and the results of these reads stay.
+//! A relist belongs to the watch: it reports the whole kind at its resourceVersion. If the watch
+//! has observed a higher resourceVersion, etcd was restored from a backup. The store then drops its
+//! content and keeps only the list. Otherwise the list can be older than some reads, and the
+//! results of these reads stay.
 //!
 //! A list of the whole kind that the watch did not make is a read. The watch delivers events while
-//! the list is under way, so a resourceVersion below that of the watch does not prove a restore.
-//! The store drops the list, and asks the watch to list the kind again. The store does the same
-//! with a list that has an object in an older version than the store. If the list is newer, the
-//! store shows it until the watch has caught up. A relist that was sent later and has a lower
-//! resourceVersion shows a restore, too.
+//! the list is under way, so a resourceVersion below the resourceVersion of the watch does not
+//! prove a restore. The store drops the list, and asks the watch to list the kind again. The store
+//! does the same with a list that has an object in an older version than the store. If the list is
+//! newer, the store shows it until the watch has caught up. A relist that was sent later and has a
+//! lower resourceVersion shows a restore, too.
 //!
 //! # Guarantees
 //! * No object goes back to an older resourceVersion, and no deleted object reappears. The only
@@ -519,8 +519,8 @@ impl<F> Store<F> {
             Some(ahead) => ahead.watched.entry.as_ref(),
             None => self.entries.get(&key),
         };
-        // Also across UIDs: resourceVersions of one kind are comparable, and an old event contains
-        // no news.
+        // The comparison also holds across UIDs: resourceVersions of one kind are comparable, and
+        // an old event contains no news.
         if known.is_some_and(|known| entry.resource_version <= known.resource_version) {
             return;
         }
@@ -894,7 +894,8 @@ fn sort_by_key<F>(changes: &mut Vec<Change<F>>) {
     changes.extend(order.into_iter().filter_map(|place| unsorted[place].take()));
 }
 
-/// The places of the keys in their order. Not generic: the code of a sort is large.
+/// The places of the keys in their order. The function is not generic, because the code of a sort
+/// is large.
 fn order_of(keys: &[&ObjectKey]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by_key(|place| keys[*place]);

@@ -502,8 +502,8 @@ impl Watch {
         follow.await
     }
 
-    /// Passes the events of an open watch on until the stream ends, and counts those that are no
-    /// bookmarks.
+    /// Passes the events of an open watch on until the stream ends, and counts the events that are
+    /// not bookmarks.
     async fn follow(
         &mut self,
         open: Open<impl AsyncBufRead>,
@@ -597,7 +597,7 @@ impl Watch {
     }
 }
 
-/// Waits for the signal, for ever if there is none.
+/// Waits for the signal; without a signal, until the caller drops the future.
 async fn notified(signal: Option<Arc<Notify>>) {
     match signal {
         Some(signal) => signal.notified().await,

@@ -17,14 +17,14 @@ use serde_json::Value;
 /// Annotation of a Machine or Node: the account in which the instance was created, written together
 /// with the provider id. A hash; see [`machinist_instance::AccountId`].
 pub const ACCOUNT: &str = "machinist.dev/account";
-/// Annotation of a Machine, beside [`ACCOUNT`]: the place of the instance, as
+/// Annotation of a Machine, in addition to [`ACCOUNT`]: the place of the instance, as
 /// [`machinist_instance::Place`] spells it. It is absent if the provider id contains the place, and
 /// if a cloud has only one.
 pub const PLACE: &str = "machinist.dev/place";
 /// Annotation of a Machine whose instance is not recorded yet: the account of the first call that
 /// may create it. The bootstrap token has it in [`ACCOUNT`]; this is for a Machine without a token.
 pub const INTENDED_ACCOUNT: &str = "machinist.dev/intended-account";
-/// Annotation of a Machine, beside [`INTENDED_ACCOUNT`]: the place of that call.
+/// Annotation of a Machine, in addition to [`INTENDED_ACCOUNT`]: the place of that call.
 pub const INTENDED_PLACE: &str = "machinist.dev/intended-place";
 /// Annotation of a bootstrap token: the key scope of the first call that may create the instance,
 /// as [`machinist_instance::KeyScope`] spells it. It is absent if a key counts in the whole place.
@@ -55,8 +55,8 @@ impl fmt::Display for Version {
     }
 }
 
-/// A part of an object as it was read, which guards and copies must repeat: compact JSON. Such a
-/// part is stored for hours without a use, and a parsed value takes several times the memory.
+/// A part of an object as it was read, which guards and copies must repeat: compact JSON. The part
+/// is stored for hours without a use, and a parsed value takes several times the memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RawJson(Box<str>);
 

@@ -316,8 +316,8 @@ impl Account {
         self.pace().paused_until.filter(|until| Instant::now() < *until)
     }
 
-    /// Whether the cloud did not say how long the pause lasts. A call `probe` may begin in such
-    /// a pause, and its success ends the pause.
+    /// Whether the cloud did not say how long the pause lasts. A call `probe` may begin in a pause
+    /// of unknown length, and its success ends the pause.
     pub fn is_pause_assumed(&self) -> bool {
         self.pace().stated_until.is_none_or(|until| until <= Instant::now())
     }

@@ -102,7 +102,7 @@ mod tests {
         *clock.0.lock().expect("no panic") = epoch() + BOUND;
         assert_eq!(begun.may_change(), Err("the time of the call has passed"));
         *clock.0.lock().expect("no panic") = epoch() - BOUND;
-        assert_eq!(begun.may_change(), Ok(()), "a correction backwards is no pause");
+        assert_eq!(begun.may_change(), Ok(()), "a correction backwards is not a pause");
     }
 
     /// The process was suspended after it had read the object, and another one decided meanwhile.

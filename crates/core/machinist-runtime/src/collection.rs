@@ -28,7 +28,7 @@ pub(crate) struct Collection {
 }
 
 /// The metadata of an object that a write returns, as far as the runtime reads them. An answer
-/// without UID or resourceVersion is no object: such an answer says nothing about the write.
+/// without UID or resourceVersion is not an object, and says nothing about the write.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Written {
     metadata: WrittenMetadata,

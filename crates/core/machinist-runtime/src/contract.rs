@@ -61,7 +61,7 @@ pub trait Contract: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Records the metrics of the contract's memory beside its stores.
+    /// Records the metrics of the contract's memory, in addition to its stores.
     fn measure(_seen: &Self::Seen, _now: jiff::Timestamp, _metrics: &Metrics) {}
 
     /// Records the metrics of single objects and of the queue. There may be thousands of objects,

@@ -19,7 +19,7 @@ pub trait QueueKey: Clone + Ord + Debug + Display + Send + Sync + 'static {
         false
     }
 
-    /// Returns the key for the path `/why/<kind>/<name>`. `namespace` is the one that the process
-    /// serves.
+    /// Returns the key for the path `/why/<kind>/<name>`. `namespace` is the namespace that the
+    /// process serves.
     fn named(kind: &str, namespace: &str, name: &str) -> Option<Self>;
 }

@@ -63,8 +63,8 @@ pub trait KindId: Clone + Ord + fmt::Debug + Send + Sync + 'static {
     /// Whether the objects have no namespace.
     const IS_CLUSTER_SCOPED: bool;
 
-    /// Returns the identity for a name in a path or a command. `namespace` is the one that the
-    /// process serves.
+    /// Returns the identity for a name in a path or a command. `namespace` is the namespace that
+    /// the process serves.
     fn named(namespace: &str, name: &str) -> Self;
 
     /// The key of the object in the store; `None` if the kind has one key for all objects.

@@ -12,11 +12,11 @@
 //! silent_servers  API servers that do not answer
 //! begun      whether a call that has begun may still change the cloud
 //! in_flight  work that has begun and not ended; a stopping process waits for it
-//! write      guarded writes to API servers, through the collection of a kind; outcomes reads those
-//!            of unanswered writes
+//! write      guarded writes to API servers, through the collection of a kind; outcomes reads the
+//!            outcomes of unanswered writes
 //! explain    the same facts and planners without a controller
 //! inspector  reads the state of a running process; served renders it for the HTTP endpoints
-//! measured   the metrics of the state of a process; other files have those of their events
+//! measured   the metrics of the state of a process; other files have metrics of their events
 //! measurement  what only a contract can name in its metrics
 //! activity   which passes run, and whether the loop turns
 //! standby    the watches of a process that does not lead, for its metrics

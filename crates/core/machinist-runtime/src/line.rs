@@ -38,8 +38,8 @@ impl Lane {
     }
 }
 
-/// After this many other calls, a call of the last lane goes first once, so that it does not wait
-/// for ever.
+/// After this many other calls, a call of the last lane goes first once, so that it does not
+/// starve.
 const OTHERS_PER_IDLE: u32 = 8;
 
 /// The waiting calls. One call at a time is first: it alone waits for a slot and a token.
@@ -93,7 +93,7 @@ impl Line {
             let first = First { line: Some(self.clone()), place };
             match sender.send(first) {
                 Ok(()) => return,
-                // The caller does not wait any more.
+                // The caller no longer waits.
                 Err(mut first) => first.line = None,
             }
         }

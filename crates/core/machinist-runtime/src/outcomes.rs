@@ -133,7 +133,7 @@ impl<C: Contract> Runtime<C> {
         true
     }
 
-    /// Reads the outcome of a DELETE that is not repeated any more. An object that is not being
+    /// Reads the outcome of a DELETE that is no longer repeated. An object that is not being
     /// deleted yet is read again when the last request can no longer take effect.
     async fn outcome_of_old_delete(&self, write: &Unanswered) -> Option<Settled> {
         let asked = Instant::now();

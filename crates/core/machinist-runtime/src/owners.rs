@@ -13,7 +13,7 @@ use crate::take_in::refresh;
 /// Checks with the API server that an object exists and is not being deleted, before it adopts
 /// another object.
 ///
-/// The store may be older than a deletion with orphaned children. If the object adopted such a
+/// The store may be older than a deletion with orphaned children. If the object adopted an orphaned
 /// child again, the garbage collector would delete the child with it.
 pub async fn stays<C: Contract, F: Fed<C>>(
     runtime: &Runtime<C>,

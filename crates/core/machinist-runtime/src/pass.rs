@@ -280,7 +280,7 @@ fn rehearse<C: Contract>(runtime: &Runtime<C>, key: &C::Key, rehearsed: Vec<Stri
 }
 
 /// Cuts the plan before the first action that must wait for the last writes of the previous leader.
-/// Such writes may delete objects that count for the same limit.
+/// Those writes may delete objects that count for the same limit.
 fn hold_back<C: Contract, A>(
     runtime: &Runtime<C>,
     mut plan: Plan<A, C::Reason>,
@@ -358,7 +358,7 @@ mod tests {
             Observed::Ready(Maps(world.seen.maps.len()))
         }
         fn plan((): &(), _: &Maps) -> Plan<Remove, NoReason> {
-            Plan::act(Remove, Why::settled())
+            Plan::act(Remove, Why::up_to_date())
         }
         async fn act(_: &Arc<TestRuntime>, _: &Maps, _: Remove) -> Result<(), Stop> {
             WRITES.fetch_add(1, Ordering::Relaxed);

@@ -151,7 +151,7 @@ mod tests {
             Observed::NotYet
         }
         fn plan((): &(), _: &Counter) -> Plan<Action, NoReason> {
-            Plan::idle(Why::settled())
+            Plan::idle(Why::up_to_date())
         }
         async fn act(_: &Arc<TestRuntime>, performed: &Counter, action: Action) -> Result<(), Stop> {
             performed.0.fetch_add(1, Ordering::Relaxed);
@@ -195,7 +195,6 @@ mod tests {
         assert_eq!(performed.0.load(Ordering::Relaxed), 2 * CALLS_AT_ONCE, "two rounds of six seconds");
     }
 
-    /// T-77.
     #[tokio::test(start_paused = true)]
     async fn t_77_creations_start_slowly_and_end_at_a_rejection() {
         let performed = async |numbers: Vec<usize>| {

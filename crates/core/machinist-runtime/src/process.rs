@@ -110,7 +110,7 @@ impl<C: Contract> Running<C> {
         Drained { deletes, late, ..self.runtime.in_flight.now() }
     }
 
-    /// Emits an Event about an object that is no key, such as the Lease of the process.
+    /// Emits an Event about an object that is not a key, such as the Lease of the process.
     pub fn record(&self, object: &ObjectReference, reason: &str, message: &str) {
         self.runtime.recorder.record(object, EventType::Normal, reason, message);
     }

@@ -1,9 +1,9 @@
 //! Calls that wait in the queue of their account before a pass makes them.
 //!
 //! A call that a pass starts at once ([`crate::asks`]) is prepared before it waits. For some calls
-//! that is too early: a permit to delete and a bootstrap token expire. Such a call waits here
-//! first. When it has a slot and a token of its account, its key is woken, and the next pass
-//! prepares and makes the call.
+//! that is too early: a permit to delete and a bootstrap token expire. These calls wait here first.
+//! When it has a slot and a token of its account, its key is woken, and the next pass prepares and
+//! makes the call.
 //!
 //! ```text
 //! pass -> queue -> slot and token -> wake the key -> pass -> ask with the slot

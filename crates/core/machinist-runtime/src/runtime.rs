@@ -37,7 +37,7 @@ pub(crate) const NOT_NOW_AGAIN: Duration = Duration::from_secs(1);
 /// The longest time between the sending of a write and its effect. API servers end a request after
 /// a minute, including its webhooks.
 pub const LAST_WRITES: Duration = Duration::from_secs(60);
-/// How long keys go on that need no deferred kind, while such a kind is not listed.
+/// How long keys that need no deferred kind go on while a deferred kind is not listed.
 const DEFERRED_WITHIN: Duration = Duration::from_secs(600);
 /// Time after which a key that its contract lets go on does not wait for the target cluster.
 const TARGET_ANSWERS_WITHIN: Duration = Duration::from_secs(20);
@@ -147,8 +147,8 @@ impl<C: Contract> Runtime<C> {
         self.is_synced(seen) || (self.may_go_on_without_deferred() && !C::needs_deferred(seen, key))
     }
 
-    /// Whether keys that need no deferred kind do not wait for those kinds. If such a kind is never
-    /// listed, objects can be created and never be deleted, so this ends.
+    /// Whether keys that need no deferred kind do not wait for those kinds. If a deferred kind is
+    /// never listed, objects can be created and never be deleted, so this ends.
     fn may_go_on_without_deferred(&self) -> bool {
         self.listed_first.get().is_some_and(|listed| listed.elapsed() < DEFERRED_WITHIN)
     }
@@ -384,7 +384,7 @@ impl<C: Contract> Runtime<C> {
     }
 
     /// Returns which loop of the process does not turn, if one does not. Waiting for an API server
-    /// or for a cloud is no stall.
+    /// or for a cloud is not a stall.
     pub(crate) fn stall(&self) -> Option<String> {
         self.activity.stall(self.queue.metrics().lag, &self.options.pulse)
     }

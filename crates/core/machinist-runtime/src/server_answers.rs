@@ -11,7 +11,8 @@ use tokio::time::Instant;
 pub struct ServerChecks {
     /// Plural names of the kinds.
     pub kinds: &'static [&'static str],
-    /// How long requests may have no answer. A fifth of it is the pause after such a request.
+    /// How long requests may have no answer. A fifth of it is the pause after a request without an
+    /// answer.
     pub timeout: Duration,
     /// The pause after a request with an answer.
     pub period: Duration,

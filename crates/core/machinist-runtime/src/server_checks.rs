@@ -1,9 +1,9 @@
 //! Small requests that show whether an API server answers while its watches are silent.
 //!
-//! A contract names the kinds whose silence matters ([`Contract::server_checks`]). While such a
-//! kind is not fresh, the process requests one object of it, once per period. After a request
-//! without an answer, the next one follows after a fifth of the timeout. While the kinds are fresh,
-//! nothing is requested, and the facts themselves are the answer.
+//! A contract names the kinds whose silence matters ([`Contract::server_checks`]). While one of
+//! these kinds is not fresh, the process requests one object of it, once per period. After a
+//! request without an answer, the next one follows after a fifth of the timeout. While the kinds
+//! are fresh, nothing is requested, and the facts themselves are the answer.
 //!
 //! The requests fill no store. A deadline that is due reads the whole kind (`fresh_reads`).
 
@@ -101,7 +101,7 @@ mod tests {
         let (counted, answers) = (requests.clone(), works.clone());
         let (runtime, _) = runtime(move || {
             counted.fetch_add(1, Ordering::Relaxed);
-            // A text that is no list counts as no answer.
+            // A text that is not a list counts as no answer.
             let list = json!({"metadata": {"resourceVersion": "1"}, "items": []});
             if answers.load(Ordering::Relaxed) == 1 { list } else { Value::Null }
         });

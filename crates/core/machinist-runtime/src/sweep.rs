@@ -5,8 +5,8 @@
 //! keys and reads no objects.
 //!
 //! A pass takes a key off the queue if there is nothing to decide about its object, for example
-//! because another class lists the same account. Such a key is not lost. The sweep wakes it, too,
-//! because that can change without an event, but says nothing.
+//! because another class lists the same account. The key is not lost. The sweep also wakes it,
+//! because that can change without an event, but reports nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use kube::Resource;
 use machinist_kube::watch::WatchNote;
 
-/// A single failure is no news: API servers end watches, and restart.
+/// A single failure is not news: API servers end watches, and restart.
 const NEWS: u32 = 2;
 
 /// Returns an observer of the watch of a kind. The lines contain the API version, because kinds of

@@ -238,7 +238,8 @@ fn record_patch<C: Contract>(
 /// A charge that is settled exactly once.
 ///
 /// After a panic, dropping the charge settles it as an unknown outcome, which the runtime resolves
-/// later ([`crate::outcomes`]). A charge that stays open would block its keys for ever.
+/// later ([`crate::outcomes`]). A charge that stays open would block its keys until the process
+/// ends.
 struct OpenCharge<'a, C: Contract> {
     runtime: &'a Runtime<C>,
     charge: Option<Charge>,

@@ -2,7 +2,7 @@
 //!
 //! Every client in the network can connect to the port. So no client may end or block the process:
 //! the number of connections is limited, and a connection without a request is closed. A busy
-//! client cannot keep a connection for ever: at a maximum age, it has to connect again, behind the
+//! client cannot keep a connection forever: at a maximum age, it has to connect again, behind the
 //! clients that wait.
 
 use std::convert::Infallible;

@@ -13,7 +13,8 @@ pub trait Inspect: Clone + Send + Sync + 'static {
     /// Whether the process is ready, with the text for a user.
     fn readiness(&self) -> ProcessReadiness;
 
-    /// Which loop of the process does not turn, if one does not. Waiting for a server is no stall.
+    /// Which loop of the process does not turn, if one does not. Waiting for a server is not a
+    /// stall.
     fn stall(&self) -> Option<String> {
         None
     }
@@ -29,7 +30,7 @@ pub trait Inspect: Clone + Send + Sync + 'static {
     /// The last decisions about all objects, rendered.
     fn decisions(&self) -> Vec<Value>;
 
-    /// The last decision about one object, rendered; `None` without such a decision. The process
+    /// The last decision about one object, rendered; `None` if there was none yet. The process
     /// may ask the cloud of the object whether it answers. Kinds of which there is one object have
     /// an empty name.
     fn decision(&self, kind: &str, name: &str) -> impl Future<Output = Option<Value>> + Send;

@@ -1,5 +1,5 @@
 //! HTTP for an API that only clients on the same host call: a simulated cloud, or a stand-in for a
-//! service. Such an API has no TLS, and its requests contain credentials.
+//! service. The API has no TLS, and its requests contain credentials.
 
 use std::error::Error;
 use std::io;

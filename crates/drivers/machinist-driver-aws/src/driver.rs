@@ -279,9 +279,10 @@ impl Account {
     /// Finds an instance that another program created for the same purpose: it has the name, the
     /// marks of the class and no key, and is young enough.
     ///
-    /// # Errors `Denied` if another instance has the name and the marks. It may be that of a
-    /// Machine that was created again from a backup, without its recorded id. A second instance
-    /// would run beside it.
+    /// # Errors
+    /// `Denied` if another instance has the name and the marks. It may belong to a Machine that was
+    /// created again from a backup, without its recorded id. A second instance would run in
+    /// addition.
     async fn adoptable(&self, spec: &InstanceSpec, of_class: &Tags) -> Result<Option<Ec2Instance>, Error> {
         let Some(since) = spec.adopt_made_since else { return Ok(None) };
         let mut found = self.client.instances(&request::by_tag(NAME, spec.name.as_str())).await?;
@@ -514,8 +515,8 @@ impl Initializer for Account {
     }
 }
 
-/// Whether nothing but the name of the Node shows that an instance is the one that is looked for.
-/// Networks of one account have the same addresses, and so the same names of Nodes.
+/// Whether nothing but the name of the Node shows that an instance is the wanted instance. Networks
+/// of one account have the same addresses, and so the same names of Nodes.
 fn has_only_the_name(found: &Ec2Instance, which: &InstanceRef) -> bool {
     let (None, Some(key)) = (&which.id, &which.key) else { return false };
     let is_of_machine =

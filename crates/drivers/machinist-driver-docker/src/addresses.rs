@@ -4,8 +4,8 @@
 //! An engine deals the addresses of a network out in the order in which containers start, also
 //! after each restart of the engine. So a new container asks for an address of its own, which the
 //! engine gives to no other container: one outside of the range that the engine deals out. The
-//! driver creates its networks with such a range ([`crate::network`]). In other networks, an
-//! administrator decides with `docker network create --subnet --ip-range`; without a range, the
+//! driver creates its networks with a range for the engine ([`crate::network`]). In other networks,
+//! an administrator decides with `docker network create --subnet --ip-range`; without a range, the
 //! addresses of the network stay dynamic.
 
 use std::collections::BTreeSet;

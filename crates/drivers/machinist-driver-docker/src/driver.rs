@@ -180,7 +180,7 @@ impl Driver for Account {
 }
 
 impl Account {
-    /// Finds a container by the strongest given identity. Load balancers are no instances.
+    /// Finds a container by the strongest given identity. Load balancers are not instances.
     /// An absence counts only if the engine is still the same one.
     pub(crate) async fn lookup(&self, which: &InstanceRef) -> Result<Option<Seen>, Error> {
         let found = self.lookup_here(which).await?;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::engine::address::EngineAddress;
 
-/// The network that kind creates, too.
+/// The default network, which kind also creates.
 const DEFAULT_NETWORK: &str = "kind";
 /// `haproxy` of this repository and tag balances unless an option says otherwise.
 const DEFAULT_BALANCER_IMAGE: &str = "kindest/haproxy:v20230606-42a2262b";
@@ -23,7 +23,7 @@ pub struct DockerOptions {
     /// exist.
     pub network: String,
     /// The subnet of a network that the driver creates, for example `172.20.0.0/16`. Only networks
-    /// with such a subnet can have static addresses.
+    /// with a configured subnet can have static addresses.
     pub subnet: Option<String>,
     /// How much of the host a node container may use. A provider spec may ask for less, and never
     /// for more.
@@ -142,7 +142,7 @@ mod tests {
 
     fn read(variables: &[(&str, &str)]) -> Result<DockerOptions, OptionsError> {
         DockerOptions::from_env(|name| {
-            variables.iter().find(|(it, _)| *it == name).map(|(_, value)| (*value).to_owned())
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         })
     }
 

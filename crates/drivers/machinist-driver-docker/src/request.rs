@@ -156,7 +156,7 @@ fn host_config(spec: &ProviderSpec, options: &DockerOptions, network: &str, cgro
     set("NetworkMode", json!(network));
     set("Init", json!(false));
     set("Tmpfs", json!({"/tmp": "", "/run": ""}));
-    // Not after `docker stop`, which a user means.
+    // The engine does not restart it after `docker stop`, because a user wants that stop.
     set("RestartPolicy", json!({"Name": "unless-stopped"}));
     let mut binds: Vec<String> = spec.extra_mounts.iter().map(bind).collect();
     match privileges(spec, options) {

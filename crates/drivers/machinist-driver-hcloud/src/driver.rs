@@ -458,8 +458,9 @@ impl Account {
         Ok(found.into_iter().find(|server| server.name == name.as_str()))
     }
 
-    /// Returns the server that has the name of the spec: our own, or one that may be adopted. For a
-    /// class of 23technologies' provider, only a server with the marks of the class may be.
+    /// Returns the server that has the name of the spec: our own server, or a server that may be
+    /// adopted. For a class of 23technologies' provider, only a server with the marks of the class
+    /// may be.
     async fn of_that_name(
         &self,
         spec: &InstanceSpec,

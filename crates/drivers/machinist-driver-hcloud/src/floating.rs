@@ -88,7 +88,7 @@ impl Pools {
 }
 
 impl Account {
-    /// Creates the address of a server, or assigns the one that exists.
+    /// Creates the address of a server, or assigns the existing address.
     ///
     /// # Errors
     /// An error of [`Error::in_progress`] until the address is assigned.

@@ -39,7 +39,7 @@ pub(crate) struct GardenerClass {
 }
 
 impl GardenerClass {
-    /// Parses a `providerSpec`; `None` if it is no class of that provider.
+    /// Parses a `providerSpec`; `None` if it is not a class of that provider.
     ///
     /// # Errors
     /// `InvalidSpec`, with the field and the expected value.
@@ -65,7 +65,7 @@ impl GardenerClass {
         Ok(Some(class))
     }
 
-    /// The location: the zone up to the first hyphen. The API has no data centers any more.
+    /// The location: the zone up to the first hyphen. The API no longer has data centers.
     pub(crate) fn location(&self) -> &str {
         self.zone.split_once('-').map_or(&self.zone, |(location, _)| location)
     }
@@ -78,8 +78,8 @@ impl GardenerClass {
     }
 }
 
-/// The fields of such a class, and two that the chart of that provider always writes, although the
-/// provider does not read them.
+/// The fields of a class of that provider, and two that the chart of that provider always writes,
+/// although the provider does not read them.
 const KNOWN: [&str; 10] = [
     "cluster",
     "zone",
@@ -93,8 +93,8 @@ const KNOWN: [&str; 10] = [
     "tags",
 ];
 
-/// The fields that have no effect, with their paths: the unknown ones of such a class. In other
-/// classes, an unknown field is an error.
+/// The fields that have no effect, with their paths: the unknown fields of a class of that
+/// provider. In other classes, an unknown field is an error.
 pub(crate) fn fields_without_effect(spec: &Value) -> Vec<String> {
     let is_one = spec.as_object().is_some_and(|fields| field(fields, "cluster").is_some());
     if is_one { unknown_fields(spec, &KNOWN) } else { Vec::new() }

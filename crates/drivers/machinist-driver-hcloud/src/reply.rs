@@ -64,7 +64,7 @@ fn gardener_zone(labels: &Labels) -> Option<&str> {
     labels.get(ZONE).map(String::as_str).filter(|zone| is_marked && !zone.is_empty())
 }
 
-/// Whether the labels are those of a worker of 23technologies' provider.
+/// Whether the labels are the labels of a worker of 23technologies' provider.
 pub(crate) fn is_worker(labels: &Labels) -> bool {
     let (name, value) = MCM_ROLE;
     labels.get(name).is_some_and(|role| role == value)

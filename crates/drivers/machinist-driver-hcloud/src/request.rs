@@ -64,7 +64,7 @@ impl Unresolved {
     }
 }
 
-/// The user data as base64 text, which cloud-init decodes. The limit of the cloud is that of the
+/// The user data as base64 text, which cloud-init decodes. The limit of the cloud applies to the
 /// text.
 ///
 /// # Errors

@@ -354,7 +354,7 @@ impl Account {
         failure::of_write(error, &self.namespace)
     }
 
-    /// Creates the pod, or returns the one that was created for the key.
+    /// Creates the pod, or returns the pod that was created for the key.
     async fn ensure_pod(&self, began: Began, creation: &Creation, spec: &InstanceSpec) -> Result<Pod, Error> {
         let error = match self.create(began, &creation.pod()).await? {
             Ok(pod) => return Ok(pod),
@@ -544,8 +544,8 @@ impl Instances for Account {
             None => self.lookup(Some(owner), name).await?,
         };
         let Some(pod) = found else {
-            // A call without a name is about an orphan. The parts of its key may be those of a
-            // living Machine by now, and the garbage collector deletes those of the orphan.
+            // A call without a name is about an orphan. The parts of its key may belong to a living
+            // Machine by now, and the garbage collector deletes the parts of the orphan.
             let is_orphan = which.id.is_some() && name.is_none();
             return if is_orphan {
                 Ok(())

@@ -1,4 +1,4 @@
-//! Labels of pods, Services and Secrets: the marks of this driver, and those of Gardener's
+//! Labels of pods, Services and Secrets: the marks of this driver, and the marks of Gardener's
 //! provider. Pure functions.
 
 use std::collections::BTreeMap;

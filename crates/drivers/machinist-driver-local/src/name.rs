@@ -1,8 +1,8 @@
 //! Names of the objects of an instance. Pure functions.
 //!
 //! The pod is called `machine-NAME` for the Machine `NAME`, and its Node like the pod. A caller may
-//! know the name of the Machine or that of the Node, so a name that begins with `machine-` has two
-//! meanings.
+//! know the name of the Machine or the name of the Node, so a name that begins with `machine-` has
+//! two meanings.
 
 /// Begins the name of each pod.
 pub(crate) const PREFIX: &str = "machine-";

@@ -15,7 +15,7 @@ pub struct LocalOptions {
     /// The namespace of pods whose class names none: the namespace of the Machines.
     pub namespace: String,
     /// The cluster with the machine objects, which runs the pods of a class without a kubeconfig.
-    /// `None`: calls for such a class fail.
+    /// `None`: calls for a class without a kubeconfig fail.
     pub control: Option<ControlCluster>,
 }
 

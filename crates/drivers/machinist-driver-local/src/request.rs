@@ -1,7 +1,7 @@
 //! Builds the objects of an instance and the changes of them. Pure functions.
 //!
-//! The specs of pod and Service equal those of Gardener's provider, so that it can take over again:
-//! it applies its own spec, and most fields of a pod cannot be changed.
+//! The specs of pod and Service equal the specs of Gardener's provider, so that it can take over
+//! again: it applies its own spec, and most fields of a pod cannot be changed.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,8 @@ impl Creation {
             },
             spec: Some(PodSpec {
                 containers: vec![self.container()],
-                // A machine uses the name servers of its host, not those of the cluster's pods.
+                // A machine uses the name servers of its host, not the name servers of the
+                // cluster's pods.
                 dns_policy: Some("Default".to_owned()),
                 volumes: Some(volumes(&self.pod_name())),
                 ..PodSpec::default()

@@ -30,7 +30,7 @@ pub(crate) struct ProviderSpec {
     pub(crate) ip_pool_v4: Option<String>,
     /// The pool of Calico from which the pod gets its IPv6 address.
     pub(crate) ip_pool_v6: Option<String>,
-    /// The namespace of the pod, if it is not that of the Machine.
+    /// The namespace of the pod, if it is not the namespace of the Machine.
     pub(crate) namespace: Option<String>,
 }
 

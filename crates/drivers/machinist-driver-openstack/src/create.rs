@@ -129,14 +129,15 @@ impl Account {
             conflict(failure)
         })?;
         let id = created.server.id;
-        // The answer has no time of the creation. The server exists, so a failed read is no error.
+        // The answer has no time of the creation. The server exists, so a failed read is not an
+        // error.
         let shown = self.server(&id).await.ok().flatten();
         let server = shown.unwrap_or_else(|| requested(id, creation, ids, self.client.caller.cloud_time()));
         self.memory.keep(&creation.key, &server);
         Ok(server)
     }
 
-    /// Looks for the root volume of the key, or for one that Gardener's provider made for it.
+    /// Looks for the root volume of the key, or for a volume that Gardener's provider made for it.
     async fn own_volume(
         &self,
         began: Began,
@@ -176,7 +177,7 @@ impl Account {
         Ok(Part::Ready(volume.id.clone()))
     }
 
-    /// Looks for the port of the key, or for one that Gardener's provider made for it.
+    /// Looks for the port of the key, or for a port that Gardener's provider made for it.
     async fn own_port(
         &self,
         began: Began,

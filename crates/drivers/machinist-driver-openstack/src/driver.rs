@@ -428,8 +428,8 @@ impl Instances for Account {
             None => reply::choose(self.candidates(which).await?, which.key.as_ref()),
         };
         let Some(server) = found else { return self.left(which).await };
-        // Names are not unique: beside a server of another owner there may be parts of ours. A
-        // server without a key that uses such a part is the one that an adoption has not finished.
+        // Names are not unique: in addition to a server of another owner, there may be parts of
+        // ours. If a server without a key uses one of our parts, its adoption has not finished.
         if let (None, Some(key)) = (&which.id, &which.key)
             && !reply::is_of_key(&server, key)
         {
@@ -476,8 +476,8 @@ impl Instances for Account {
         if let Some(id) = &which.id {
             let id = id::server(id)?;
             let Some(mut server) = self.server(id).await? else {
-                // A call without a name is about an orphan. Another server of its key may be that
-                // of a living Machine, so the parts are left alone.
+                // A call without a name is about an orphan. Another server of its key may belong to
+                // a living Machine, so the parts are left alone.
                 if which.name.is_none() {
                     return Ok(());
                 }
@@ -526,9 +526,12 @@ impl Instances for Account {
             // and then its parts must keep the same key.
             let metadata = Metadata::from([(KEY.to_owned(), to.as_str().to_owned())]);
             let changed = self.change(began, &request::set_server_metadata(&server.id, &metadata)).await;
-            changed.map_err(|failure| match failure.is(http::StatusCode::CONFLICT) {
-                true => Error::new(ErrorKind::Unsupported, failure.error.message),
-                false => failure.error,
+            changed.map_err(|failure| {
+                if failure.is(http::StatusCode::CONFLICT) {
+                    Error::new(ErrorKind::Unsupported, failure.error.message)
+                } else {
+                    failure.error
+                }
             })?;
         }
         self.rekey_parts(began, &server.name, from, to).await

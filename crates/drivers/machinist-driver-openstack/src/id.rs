@@ -12,7 +12,7 @@ const EXPECTED: &str = "openstack:///REGION/UUID, openstack://REGION/UUID or ope
 /// The id as Gardener's provider writes it.
 ///
 /// # Errors
-/// `Bug` if the cloud's id is no UUID, which the API excludes.
+/// `Bug` if the cloud's id is not a UUID, which the API excludes.
 pub(crate) fn of(region: &str, server: &str) -> Result<ProviderId, Error> {
     ProviderId::parse(&format!("{PREFIX}/{region}/{server}"))
         .ok()
@@ -66,7 +66,7 @@ fn parts(text: &str) -> Option<(&str, &str)> {
     (!has_empty_region && is_server(server)).then_some((region, server))
 }
 
-/// Whether a text is a UUID. Nova accepts both spellings, and writes the one with hyphens.
+/// Whether a text is a UUID. Nova accepts both spellings, and writes the spelling with hyphens.
 pub(crate) fn is_server(text: &str) -> bool {
     let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
     digits == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')

@@ -17,8 +17,8 @@
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenStackOptions {
-    /// The region of an account that is opened without a place. `None`: such an account cannot be
-    /// opened.
+    /// The region of an account that is opened without a place. `None`: an account without a place
+    /// cannot be opened.
     pub region: Option<String>,
 }
 

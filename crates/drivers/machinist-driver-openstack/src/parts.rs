@@ -1,10 +1,10 @@
-//! The parts of an instance beside its server: a port, a root volume, and further servers of the
-//! same key. They exist before the server, and after it.
+//! The parts of an instance in addition to its server: a port, a root volume, and further servers
+//! of the same key. They exist before the server, and after it.
 //!
 //! A part belongs to a key if it carries the key. The parts of a server that Gardener's provider
 //! made carry none: they get the key before the server is deleted. A part that is left without a
-//! key and without a server is not touched, because its name and marks may be those of another
-//! cluster.
+//! key and without a server is not touched, because another cluster may use the same name and
+//! marks.
 
 use http::StatusCode;
 use machinist_instance::{Error, ErrorKind, InstanceKey, InstanceRef};

@@ -65,7 +65,7 @@ pub(crate) fn marks(server: &Server, of_class: &Metadata) -> Marks {
     tag::marks(server.metadata.keys().map(String::as_str), of_class)
 }
 
-/// Whether Nova still shows a server that does not exist any more.
+/// Whether Nova still shows a server that no longer exists.
 pub(crate) fn is_absent(server: &Server) -> bool {
     server.status == "DELETED"
 }
@@ -98,9 +98,9 @@ pub(crate) fn failed(server: &Server) -> Error {
     Error::instance_failed(kind, format!("server {} is in the state ERROR: {text}", server.id))
 }
 
-/// Chooses from the servers that a search found: one with the key comes first, then one with marks
-/// of Gardener's provider and without a key, then one that is not in the state `ERROR`, then the
-/// oldest.
+/// Chooses from the servers that a search found: a server with the key comes first, then a server
+/// with marks of Gardener's provider and without a key, then a server that is not in the state
+/// `ERROR`, then the oldest.
 pub(crate) fn choose(found: Vec<Server>, asked: Option<&InstanceKey>) -> Option<Server> {
     let order = |server: &Server| {
         let has_key = asked.is_some_and(|asked| is_of_key(server, asked));
@@ -111,8 +111,8 @@ pub(crate) fn choose(found: Vec<Server>, asked: Option<&InstanceKey>) -> Option<
     found.into_iter().min_by_key(order)
 }
 
-/// The addresses in the order of the cloud controller manager of OpenStack: those of ports, then
-/// floating ones, then the host name.
+/// The addresses in the order of the cloud controller manager of OpenStack: addresses of ports,
+/// then floating addresses, then the host name.
 fn addresses(server: &Server) -> Vec<Address> {
     let all = || server.addresses.values().flatten();
     let is_floating = |sort: Option<&str>| sort == Some("floating");

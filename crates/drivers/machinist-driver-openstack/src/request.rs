@@ -183,7 +183,7 @@ fn check_marks(of_class: &Metadata) -> Result<(), Error> {
     Err(Error::new(ErrorKind::InvalidSpec, text))
 }
 
-/// The metadata of a server: the tags of the class, those of the controller, the key and the
+/// The metadata of a server: the tags of the class, the tags of the controller, the key and the
 /// installation. On a conflict, the later one wins.
 fn metadata(spec: &InstanceSpec, of_class: &Metadata) -> Result<Metadata, Error> {
     check_key(&spec.key)?;

@@ -9,7 +9,7 @@
 //! | `domainName` or `domainID` | the domain of the project, and of the user |
 //! | `tenantName` or `tenantID` | the project |
 //! | `userDomainName` or `userDomainID` | the domain of the user, if it is another one |
-//! | `caCert` | the certificates that are trusted, instead of those of the system |
+//! | `caCert` | the certificates that are trusted, instead of the system's certificates |
 //! | `clientCert`, `clientKey` | the certificate of the client, and its key |
 //! | `insecure` | `true`: the certificate of the server is not checked |
 //!

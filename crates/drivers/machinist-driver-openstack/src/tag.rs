@@ -1,5 +1,5 @@
-//! Marks of servers, ports and volumes: the limits of OpenStack, the marks of this driver, and
-//! those of Gardener's provider of machine-controller-manager. Pure functions.
+//! Marks of servers, ports and volumes: the limits of OpenStack, the marks of this driver, and the
+//! marks of Gardener's provider of machine-controller-manager. Pure functions.
 //!
 //! Servers and volumes have metadata, ports have tags. A name of metadata may not contain a slash,
 //! so `machinist.dev/key` is written `machinist.dev-key`.
@@ -18,7 +18,7 @@ pub(crate) const CLUSTER_MARK: &str = "kubernetes.io-cluster-";
 /// A part of the name by which Gardener's provider finds worker nodes.
 pub(crate) const ROLE_MARK: &str = "kubernetes.io-role-";
 
-/// Begins the names of this driver. No class may set such a name.
+/// Begins the names of this driver. No class may set a name that begins with it.
 const RESERVED: &str = "machinist.dev-";
 /// The same in the tags of the controller.
 const RESERVED_TAG: &str = "machinist.dev/";

@@ -131,8 +131,8 @@ impl Provider for SimProvider {
         id::is_same(a, b)
     }
 
-    /// The provider of machine-controller-manager for this cloud sets no tags, so nothing tells its
-    /// instances from those of other programs.
+    /// The provider of machine-controller-manager for this cloud sets no tags, so nothing
+    /// distinguishes its instances from the instances of other programs.
     fn marks_of(&self, _: &Instance, _: &Value) -> Marks {
         Marks::OfClass
     }

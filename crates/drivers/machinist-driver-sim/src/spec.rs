@@ -69,8 +69,8 @@ pub(crate) fn place(spec: &Value) -> Result<Place, Error> {
     Ok(Place::new(text(fields, "region")?.unwrap_or_else(|| DEFAULT_REGION.to_owned())))
 }
 
-/// Reads within which zone the cloud recognises a key, if its setting `keysPerZone` says so. A
-/// class without a zone uses one that the cloud chooses.
+/// Reads within which zone the cloud recognises a key, if its setting `keysPerZone` says so. For a
+/// class without a zone, the cloud chooses the zone.
 pub(crate) fn key_scope(spec: &Value) -> KeyScope {
     let zone = spec.as_object().and_then(|fields| text(fields, "zone").ok().flatten());
     zone.map_or(KeyScope::WHOLE, KeyScope::new)

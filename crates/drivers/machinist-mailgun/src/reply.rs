@@ -92,7 +92,7 @@ mod tests {
         assert!(looked.message.contains("read events"), "{looked}");
     }
 
-    /// A mail must not count as one that no look-up can show, because a proxy answered once.
+    /// An answer of a proxy must not make a mail count as a mail that no look-up can show.
     #[test]
     fn an_answer_of_a_proxy_to_a_look_up_is_no_answer() {
         for status in [302, 404, 408, 421, 425, 502] {

@@ -171,7 +171,7 @@ impl Books {
     }
 
     /// Commits the deletions that have ended by now.
-    pub(crate) fn settle(&mut self, now: Timestamp) {
+    pub(crate) fn commit_ended(&mut self, now: Timestamp) {
         for gone in self.state.ended_by(now) {
             if let Err(error) = self.commit(gone, UserData::default()) {
                 // The entry's deletion time already marks it as deleted. The next call retries the

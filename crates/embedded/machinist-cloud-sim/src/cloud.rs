@@ -79,7 +79,7 @@ impl Cloud {
         let deletions: Vec<Timestamp> =
             cloud.lock().state.existing().filter_map(|entry| Some(entry.deletion?.gone_at)).collect();
         for gone_at in deletions.into_iter().filter(|gone_at| now < *gone_at) {
-            cloud.settle_at(gone_at);
+            cloud.commit_end_at(gone_at);
         }
         cloud
     }
@@ -206,7 +206,7 @@ impl Cloud {
     ) -> Result<Reply, CloudRefusal> {
         let mut books = self.lock();
         let now = self.0.clock.now();
-        books.settle(now);
+        books.commit_ended(now);
         let decided =
             books.authorise(caller.token).and_then(|()| books.decide(caller, &request, now, fault.as_ref()));
         let done = decided.and_then(|effect| {
@@ -229,7 +229,7 @@ impl Cloud {
     /// Schedules what follows from a commit: the end of a deletion, or an early death.
     fn schedule_consequences(&self, commit: Option<LedgerCommit>, fault: Option<&Fault>) {
         match (commit, fault) {
-            (Some(LedgerCommit::DeletionBegun { deletion, .. }), _) => self.settle_at(deletion.gone_at),
+            (Some(LedgerCommit::DeletionBegun { deletion, .. }), _) => self.commit_end_at(deletion.gone_at),
             (Some(LedgerCommit::Made { entry }), Some(Fault::Dies { after })) => {
                 self.kill_at(entry.id, later(entry.created, *after));
             }
@@ -259,13 +259,13 @@ impl Cloud {
 
     /// Commits the end of a deletion at its time. Outside a runtime (a ledger opened for reading)
     /// no task waits: the ledger judges by the clock, and the next call makes the commit.
-    fn settle_at(&self, moment: Timestamp) {
+    fn commit_end_at(&self, moment: Timestamp) {
         let (cloud, clock) = (Arc::downgrade(&self.0), self.0.clock.clone());
         spawn(async move {
             clock.sleep_until(moment).await;
             if let Some(cloud) = Self::upgrade(&cloud) {
                 let now = cloud.0.clock.now();
-                cloud.lock().settle(now);
+                cloud.lock().commit_ended(now);
             }
         });
     }

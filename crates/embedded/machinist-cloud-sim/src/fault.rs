@@ -25,7 +25,7 @@ pub enum Fault {
     },
     /// The call takes effect, and the answer is an internal error.
     EffectThenError,
-    /// The call takes effect, and the answer is withheld until no caller waits any more.
+    /// The call takes effect, and the answer is withheld until no caller waits.
     EffectThenSilence,
     /// The connection breaks at once and nothing is done. The caller cannot know that.
     Reset,

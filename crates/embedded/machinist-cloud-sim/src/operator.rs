@@ -64,7 +64,7 @@ impl Cloud {
     pub fn ledger(&self) -> Ledger {
         let mut books = self.lock();
         let at = self.0.clock.now();
-        books.settle(at);
+        books.commit_ended(at);
         Ledger { at, entries: books.state.ever().cloned().collect() }
     }
 
@@ -76,7 +76,7 @@ impl Cloud {
     /// Number of instances that exist: [`Ledger::alive`] counted, without a copy of the ledger.
     pub fn alive(&self) -> usize {
         let mut books = self.lock();
-        books.settle(self.0.clock.now());
+        books.commit_ended(self.0.clock.now());
         books.state.existing().count()
     }
 
@@ -185,7 +185,7 @@ impl Cloud {
     ) -> Result<Effect, CloudRefusal> {
         let mut books = self.lock();
         let now = self.0.clock.now();
-        books.settle(now);
+        books.commit_ended(now);
         let effect = decide(books.facts(now))?;
         books.carry_out(&effect, user_data)?;
         Ok(effect)

@@ -127,7 +127,7 @@ impl Certificates {
         let patch = kube::api::Patch::<Value>::Json(patch.build());
         let result =
             self.api().patch_subresource("approval", &key.name, &PatchParams::default(), &patch).await;
-        self.settle(key, "approve a certificate request", result)
+        self.end_write(key, "approve a certificate request", result)
     }
 
     async fn sign(&self, key: &ObjectKey, request: &RequestFacts, ca: &CaPair) -> Next {
@@ -145,7 +145,7 @@ impl Certificates {
             }
         };
         let result = self.api().patch_status(&key.name, &PatchParams::default(), &patch.into_kube()).await;
-        self.settle(key, "sign a certificate request", result)
+        self.end_write(key, "sign a certificate request", result)
     }
 
     fn certificate(&self, request: &RequestFacts, ca: &CaPair) -> Result<String, String> {
@@ -198,7 +198,7 @@ impl Certificates {
             .add(&CONDITIONS, json!(conditions))
     }
 
-    fn settle(
+    fn end_write(
         &self,
         key: &ObjectKey,
         what: &str,

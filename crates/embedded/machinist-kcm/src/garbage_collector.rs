@@ -49,7 +49,7 @@ const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
 const ABSENT_OWNERS_KEPT: usize = 500;
 
 /// Delay before an undecided object is looked at again: its kind may be served, or a view
-/// completed, by then. Also the time between two reads of an owner that no view shows.
+/// completed, by then. The same delay separates two reads of an owner that no view shows.
 const UNDECIDED_PAUSE: Duration = Duration::from_secs(30);
 
 /// Delay if our view of an object is older than the quorum's. The watch usually wakes the object

@@ -192,8 +192,8 @@ fn metadata(namespace: &str, name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() }
 }
 
-/// A conflict is no failure: another process may have created the object, or the namespace may have
-/// been deleted.
+/// A conflict is not a failure: another process may have created the object, or the namespace may
+/// have been deleted.
 fn after_create<T>(what: &str, result: &Result<T, kube::Error>) -> Next {
     match result {
         Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Next::Idle,

@@ -10,7 +10,7 @@
 //! A Pod uses a claim from the time it is bound to a Node, since no kubelet starts a Pod with a
 //! claim that is being deleted. The use ends when the Pod is deleted: the kubelet may still access
 //! a Pod that has succeeded or failed. A volume that was created for the Pod is released earlier,
-//! as soon as the kubelet has shut the Pod down, because the finalizers of such a Pod may wait for
+//! as soon as the kubelet has shut the Pod down, because the finalizers of that Pod may wait for
 //! the claim.
 //!
 //! Watches of two kinds may be of different age. So one list of a namespace's Pods confirms that

@@ -83,8 +83,8 @@ impl Keys for RandomKeys {
 }
 
 /// Keys from a seed, for simulations that must repeat: Ed25519. Its signatures use no random
-/// numbers, so equal seeds give equal requests byte by byte. Not secret, so never use them as real
-/// keys.
+/// numbers, so equal seeds give equal requests byte by byte. The keys are not secret, so never use
+/// them as real keys.
 #[derive(Debug, Clone, Copy)]
 pub struct SeededKeys(pub u64);
 

@@ -13,9 +13,9 @@
 //! pods        sets its pods Running and Ready, ends those that are being deleted
 //! ```
 //!
-//! A machine whose kubelet has `--cloud-provider=external` registers as such a kubelet does:
-//! without a provider id, with its hostname as its only address, and with the taint that a cloud
-//! controller manager removes.
+//! A machine whose kubelet has `--cloud-provider=external` registers as that kubelet does: without
+//! a provider id, with its hostname as its only address, and with the taint that a cloud controller
+//! manager removes.
 //!
 //! A [`Host`] runs machines that are pods: it makes an instance of the simulated cloud for each
 //! pod, and a fleet boots it.

@@ -1,6 +1,6 @@
 //! New instances that reads do not show yet, and the clock of delays.
 //!
-//! A test moves the clock instead of waiting. The clock of signatures is another one: it is that of
+//! A test moves the clock instead of waiting. The clock of signatures is another one: the clock of
 //! the computer, as for every client.
 
 use std::collections::BTreeMap;

@@ -13,7 +13,7 @@ pub(crate) enum Fault {
     Refuse {
         /// The code of the refusal.
         code: String,
-        /// The HTTP status; if absent, the one that AWS sends with the code.
+        /// The HTTP status; if absent, the status that AWS sends with the code.
         #[serde(default)]
         status: Option<u16>,
         /// The header `Retry-After`; absent if there is none.

@@ -10,7 +10,7 @@ pub(crate) type Parameters = BTreeMap<String, String>;
 /// All characters but those that RFC 3986 calls unreserved.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Parses a body. `None` if it is no UTF-8. Of a repeated name, the last value counts.
+/// Parses a body. `None` if it is not UTF-8. Of a repeated name, the last value counts.
 pub(crate) fn parse(body: &[u8]) -> Option<Parameters> {
     let decode = |text: &str| {
         let text = text.replace('+', " ");

@@ -23,7 +23,8 @@
 //!   `IdempotentInstanceTerminated`. The filter `client-token` finds the instances.
 //! - All other requests reach the backend as they are.
 //!
-//! The proxy reads no credential but those of its tests, has no TLS, and binds to loopback only.
+//! The proxy reads no credential except the credentials of its tests, has no TLS, and binds to
+//! loopback only.
 //!
 //! # Deliberately absent
 //!

@@ -45,7 +45,7 @@ struct Open {
 }
 
 impl<'a> Document<'a> {
-    /// Parses an answer. `None` if the answer is no XML.
+    /// Parses an answer. `None` if the answer is not XML.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let mut document = Self { text, instances: Vec::new(), reservations: Vec::new() };
         let mut instance = Instance::default();
@@ -145,7 +145,7 @@ pub(crate) fn first(text: &str, name: &str) -> Option<String> {
 }
 
 /// Visits each element when it ends: its path, its begin, the begin of its content, and the ends of
-/// content and element. `None` if the text is no XML, or if the visitor returns `None`.
+/// content and element. `None` if the text is not XML, or if the visitor returns `None`.
 fn walk(
     text: &str,
     mut visit: impl FnMut(&[&str], usize, usize, (usize, usize)) -> Option<()>,

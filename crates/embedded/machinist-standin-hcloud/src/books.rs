@@ -11,9 +11,8 @@ use crate::fault::Faults;
 use crate::limit::Buckets;
 use crate::log::Log;
 use crate::model::{ActionError, ActionStatus, Effect, HcloudAction, ResourceRef};
-use crate::settings::Busy;
+use crate::settings::{Busy, Settings};
 use crate::store::Store;
-use crate::{Settings, later};
 
 pub(crate) struct Books {
     pub(crate) settings: Settings,
@@ -79,12 +78,12 @@ impl Books {
             effect: action.effect,
         });
         self.running.insert(id);
-        self.settle(now);
+        self.end_due(now);
         id
     }
 
     /// Ends the actions whose time has come, in the order of their ends.
-    pub(crate) fn settle(&mut self, now: Timestamp) {
+    pub(crate) fn end_due(&mut self, now: Timestamp) {
         while let Some((ends_at, id)) = self.next_end().filter(|(ends_at, _)| *ends_at <= now) {
             self.end(id, ends_at);
         }
@@ -182,4 +181,9 @@ impl Books {
 fn running_in(store: &Store) -> BTreeSet<i64> {
     let actions = store.state().actions.values();
     actions.filter(|action| action.status == ActionStatus::Running).map(|action| action.id).collect()
+}
+
+/// `moment + by`; a time beyond the calendar counts as never.
+pub(crate) fn later(moment: Timestamp, by: Duration) -> Timestamp {
+    moment.checked_add(by).unwrap_or(Timestamp::MAX)
 }

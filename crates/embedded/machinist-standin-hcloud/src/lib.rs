@@ -53,10 +53,6 @@ mod store;
 
 pub mod http;
 
-use std::time::Duration;
-
-use jiff::Timestamp;
-
 pub use control::{ControlError, NewServer};
 pub use fault::{Fault, FaultRule};
 pub use journal::OpenError;
@@ -71,8 +67,3 @@ pub use model::{
 pub use settings::{Access, Busy, DeletionReply, Grant, LargePages, ReadOnlyCode, Settings, Tokens};
 pub use standin::Standin;
 pub use store::State;
-
-/// `moment + by`; a time beyond the calendar counts as never.
-pub(crate) fn later(moment: Timestamp, by: Duration) -> Timestamp {
-    moment.checked_add(by).unwrap_or(Timestamp::MAX)
-}

@@ -88,7 +88,7 @@ impl Standin {
         standin.turn(|_, _| ());
         machines::bring_all(&standin.0.cloud, &mut standin.lock().store, standin.now());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(settle_in_time(Arc::downgrade(&standin.0), due));
+            runtime.spawn(end_actions_in_time(Arc::downgrade(&standin.0), due));
         }
         standin
     }
@@ -125,7 +125,7 @@ impl Standin {
         let mut books = self.lock();
         let now = self.now();
         let due_before = books.next_due();
-        books.settle(now);
+        books.end_due(now);
         let result = change(&mut books, now);
         let servers: BTreeSet<i64> = books.store.changed_servers().collect();
         let has_changed = books.store.has_changed();
@@ -175,7 +175,7 @@ fn cloud_clock(time: &Time) -> Clock {
 }
 
 /// Ends actions at their time, until the stand-in ends.
-async fn settle_in_time(inner: Weak<Inner>, due: Arc<Notify>) {
+async fn end_actions_in_time(inner: Weak<Inner>, due: Arc<Notify>) {
     loop {
         let next = {
             let Some(inner) = inner.upgrade() else { return };

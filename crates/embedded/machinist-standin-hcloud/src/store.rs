@@ -36,7 +36,7 @@ pub struct State {
     pub ssh_keys: BTreeMap<i64, SshKey>,
     /// The floating addresses.
     pub floating_ips: BTreeMap<i64, FloatingIp>,
-    /// Actions that run, and the last ones that ended.
+    /// Actions that run, and the actions that ended last.
     pub actions: BTreeMap<i64, HcloudAction>,
 }
 

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::controllers::{LeaderArgs, LogArgs};
 use super::value::{self, ClusterFlag};
-use crate::clouds::docker::DockerArgs;
+use crate::clouds::DockerArgs;
 
 const CLUSTER: &str = "Cluster";
 const WORK: &str = "Work";

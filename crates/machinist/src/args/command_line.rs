@@ -3,7 +3,7 @@
 //!
 //! Old manifests use flags that no longer exist. A flag that is not needed is dropped with a
 //! warning. A flag for a feature that is not implemented yet is an error, because silently
-//! switching off a safety feature is dangerous. clap checks the value of such a flag first.
+//! switching off a safety feature is dangerous. clap checks the value of the flag first.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -41,7 +41,7 @@ const fn flag(
     Flag { name, by, values, wrong }
 }
 
-/// Every flag, in the order of Go's sources, then those of its log library.
+/// Every flag, in the order of Go's sources, then the flags of its log library.
 const FLAGS: &[Flag] = &[
     flag(
         "port",

@@ -1,11 +1,12 @@
-//! AWS: instances of EC2. Its settings are environment variables, those of AWS where AWS has one.
+//! AWS: instances of EC2. Its settings are environment variables; where AWS has a variable, it is
+//! the variable of AWS.
 
 use std::sync::Arc;
 
 use machinist_driver::Provider;
 use machinist_driver_aws::{AwsOptions, AwsProvider, Http, PROMISES, validate};
 
-use super::{Cloud, ForMachines, Given, Reader};
+use super::cloud::{Cloud, ForMachines, Given, Reader};
 use crate::wrong_flags::WrongFlags;
 
 /// The row of the registry.

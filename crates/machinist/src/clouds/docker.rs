@@ -4,18 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use anyhow::bail;
-use clap::Args;
 use machinist_driver::Provider;
-use machinist_driver_docker::{
-    DockerOptions, DockerProvider, EngineNews, PROMISES, Privileges, ProviderSpec,
-};
+use machinist_driver_docker::{DockerOptions, DockerProvider, EngineNews, PROMISES, ProviderSpec};
 use machinist_instance::{ErrorKind, Scope};
 
-use super::{Cloud, ForExplanations, ForMachines, ForUp, Given, Reader, UpCloud};
+use super::cloud::{Cloud, ForExplanations, ForMachines, ForUp, Given, Reader, UpCloud};
+use super::flags::DockerArgs;
 use crate::wrong_flags::WrongFlags;
 
 /// The row of the registry.
@@ -37,9 +34,6 @@ pub(super) const CLOUD: Cloud = Cloud {
     }),
 };
 
-/// Heading of the flags in the help.
-const HEADING: &str = "Docker engine";
-
 /// The state of a process before the engine has answered.
 pub(crate) const WAITS_FOR_ENGINE: &str = "the engine has not answered yet; the log has the last error";
 /// Time between two attempts to reach the engine.
@@ -49,58 +43,8 @@ const CONNECT_AGAIN: Duration = Duration::from_secs(5);
 /// controller after that.
 const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Settings of containers: flags of every controller that uses a Docker engine.
-#[derive(Debug, Args)]
-pub(crate) struct DockerArgs {
-    /// How much of the host a container may use at most: full, caps (capabilities without
-    /// --privileged) or none [default: full]
-    #[arg(long, value_name = "PROFILE", value_parser = privileges, help_heading = HEADING)]
-    pub docker_privileges: Option<Privileges>,
-    /// Folder of the host below which containers may mount folders; repeat the flag for further
-    /// folders [default: every folder]
-    #[arg(long, value_name = "FOLDER", help_heading = HEADING)]
-    pub docker_mounts_below: Vec<String>,
-    /// Subnet of the network, if this process creates it, for example 172.20.0.0/16
-    #[arg(long, value_name = "CIDR", value_parser = subnet, help_heading = HEADING)]
-    pub docker_subnet: Option<String>,
-    /// Never pull an image: the engine must have it
-    #[arg(long, help_heading = HEADING)]
-    pub docker_no_pull: bool,
-}
-
-impl DockerArgs {
-    /// The first of these flags that is set.
-    pub(crate) fn first_set(&self) -> Option<&'static str> {
-        [
-            ("--docker-privileges", self.docker_privileges.is_some()),
-            ("--docker-mounts-below", !self.docker_mounts_below.is_empty()),
-            ("--docker-subnet", self.docker_subnet.is_some()),
-            ("--docker-no-pull", self.docker_no_pull),
-        ]
-        .into_iter()
-        .find_map(|(flag, is_set)| is_set.then_some(flag))
-    }
-}
-
-/// Parses an IPv4 subnet.
-fn subnet(text: &str) -> Result<String, String> {
-    let is_subnet = text.split_once('/').is_some_and(|(address, bits)| {
-        address.parse::<Ipv4Addr>().is_ok() && bits.parse::<u8>().is_ok_and(|bits| bits <= 32)
-    });
-    if is_subnet {
-        Ok(text.to_owned())
-    } else {
-        Err("expected an IPv4 subnet, such as 172.20.0.0/16".to_owned())
-    }
-}
-
-/// Parses a privilege profile of containers.
-fn privileges(text: &str) -> Result<Privileges, String> {
-    text.parse().map_err(|_| "expected full, caps or none".to_owned())
-}
-
 fn for_machines(given: &Given<'_>) -> anyhow::Result<ForMachines> {
-    let options = options(&given.cloud.docker)?;
+    let options = options(&given.settings.docker)?;
     let opened = async move { Ok(Arc::new(provider(options).await?) as Arc<dyn Provider>) };
     Ok(ForMachines {
         provider: Box::pin(opened),
@@ -180,8 +124,8 @@ async fn for_explanations() -> ForExplanations {
 /// Returns the engine of the environment, and the sentence that it does not answer.
 pub(crate) async fn engine_of_environment() -> (DockerProvider, Option<String>) {
     let settings = DockerOptions::from_env(|name| std::env::var(name).ok()).unwrap_or_default();
-    // Without an answer, the engine counts as another one. A reader does not wait for one that
-    // hangs.
+    // Without an answer, the engine counts as another one. A reader does not wait for an engine
+    // that hangs.
     let connecting = tokio::time::timeout(EXPLAINED_WITHIN, DockerProvider::connect(settings.clone()));
     let why = match connecting.await {
         Ok(Ok(provider)) => return (provider, None),
@@ -190,17 +134,4 @@ pub(crate) async fn engine_of_environment() -> (DockerProvider, Option<String>) 
     };
     let silent = format!("the engine at {} does not answer: {why}", settings.engine);
     (DockerProvider::new(settings), Some(silent))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_subnet_has_an_address_and_a_length() {
-        assert_eq!(subnet("172.20.0.0/16"), Ok("172.20.0.0/16".to_owned()));
-        for text in ["foo", "172.20.0.0", "172.20.0.0/33", "fd00::/64", "/16"] {
-            assert!(subnet(text).expect_err(text).contains("172.20.0.0/16"), "{text}");
-        }
-    }
 }

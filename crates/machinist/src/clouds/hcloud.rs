@@ -12,7 +12,8 @@ use machinist_driver_hcloud::{
     GARDENER_NAME, HcloudOptions, HcloudProvider, Http, OptionsError, PROMISES, TokenSource, validate,
 };
 
-use super::{Cloud, ForMachines, ForNodes, ForUp, Given, NodeCloud, Reader, UpCloud, hcloud_traffic};
+use super::cloud::{Cloud, ForMachines, ForNodes, ForUp, Given, NodeCloud, Reader, UpCloud};
+use super::hcloud_traffic;
 use crate::args::value::go_bool;
 use crate::wiring::credential::TokenFrom;
 use crate::wrong_flags::WrongFlags;

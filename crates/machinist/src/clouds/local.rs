@@ -8,8 +8,8 @@ use machinist_driver_local::{
     ControlCluster, LocalOptions, LocalProvider, PROMISES, client_options, validate,
 };
 
-use super::{Cloud, ForMachines, ForUp, Given, Reader, STARTING, UpCloud};
-use crate::wiring;
+use super::cloud::{Cloud, ForMachines, ForUp, Given, Reader, STARTING, UpCloud};
+use crate::wiring::control_cluster;
 
 /// The row of the registry.
 pub(super) const CLOUD: Cloud = Cloud {
@@ -33,7 +33,7 @@ pub(super) const CLOUD: Cloud = Cloud {
 const ADDRESS_OF_UP: &str = "machinist up";
 
 fn for_machines(given: &Given<'_>) -> anyhow::Result<ForMachines> {
-    let (address, connecting) = wiring::control_cluster(given.clusters, client_options())?;
+    let (address, connecting) = control_cluster(given.clusters, client_options())?;
     let namespace = given.clusters.namespace.clone();
     let provider = async move {
         let client = connecting.await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use machinist_driver::Provider;
 use machinist_driver_openstack::{OpenStackOptions, OpenStackProvider, PROMISES, validate};
 
-use super::{Cloud, ForMachines, Given, Reader};
+use super::cloud::{Cloud, ForMachines, Given, Reader};
 
 /// The row of the registry.
 pub(super) const CLOUD: Cloud = Cloud {

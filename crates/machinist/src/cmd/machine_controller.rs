@@ -17,7 +17,8 @@ use machinist_plan::mcm::machine::{Defaults, TargetCluster};
 use machinist_plan::mcm::orphan;
 
 use crate::args::{
-    ClusterFlag, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, config_of_machine_controller,
+    ClusterArgs, ClusterFlag, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs,
+    config_of_machine_controller,
 };
 use crate::clouds::{CLOUDS, CloudArgs, Given, STARTING, traffic};
 use crate::wiring::{LeaseName, Prerequisite, Process, SecureOptions, Shows, of_port};
@@ -27,7 +28,7 @@ use crate::wrong_flags::WrongFlags;
 const LEAST_DEAD_NODE_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
-    run_served(args, || served(&Given { cloud: &args.cloud, clusters: &args.clusters })).await
+    run_served(args, || served(&args.cloud, &args.clusters)).await
 }
 
 /// Serves the classes of one provider, which is not in the registry.
@@ -90,7 +91,7 @@ async fn run_served(
             let mut options = MachineOptions::new(providers, cluster);
             let orphan_period = args.safety.machine_safety_orphan_vms_period;
             let defaults = defaults(&args.machines);
-            options.orphans = Some(orphan::Settings {
+            options.orphans = Some(orphan::OrphanOptions {
                 period: orphan_period,
                 minimum_age: defaults.creation_timeout,
                 deletes: !args.safety.report_orphans_only,
@@ -122,14 +123,15 @@ struct Served {
 ///
 /// # Errors
 /// If the settings of a cloud are wrong, or if a flag of another cloud is set.
-fn served(given: &Given<'_>) -> anyhow::Result<Served> {
-    let clouds = given.cloud.served();
+fn served(args: &CloudArgs, clusters: &ClusterArgs) -> anyhow::Result<Served> {
+    let clouds = args.served();
     for other in CLOUDS.iter().filter(|cloud| clouds.iter().all(|served| served.name != cloud.name)) {
-        if let Some(flag) = (other.own_flag)(given.cloud) {
+        if let Some(flag) = (other.own_flag)(&args.settings) {
             bail!(WrongFlags::new(format!("{flag}: expected only with --provider {}", other.name)));
         }
     }
-    let needs: Vec<_> = clouds.iter().map(|cloud| (cloud.for_machines)(given)).collect::<Result<_, _>>()?;
+    let given = Given { settings: &args.settings, clusters };
+    let needs: Vec<_> = clouds.iter().map(|cloud| (cloud.for_machines)(&given)).collect::<Result<_, _>>()?;
     let call_bound = needs.iter().map(|needed| needed.call_bound).max().unwrap_or_default();
     let slow = needs.iter().find(|needed| needed.waits_for != STARTING);
     let waits_for = slow.map_or(STARTING, |needed| needed.waits_for);
@@ -146,7 +148,7 @@ fn served(given: &Given<'_>) -> anyhow::Result<Served> {
 /// # Errors
 /// If a flag chooses a cloud of the registry.
 fn only(args: &CloudArgs, provider: Arc<dyn Provider>, call_bound: Duration) -> anyhow::Result<Served> {
-    let of_a_cloud = CLOUDS.iter().find_map(|cloud| (cloud.own_flag)(args));
+    let of_a_cloud = CLOUDS.iter().find_map(|cloud| (cloud.own_flag)(&args.settings));
     let chosen = (!args.provider.is_empty()).then_some("--provider");
     if let Some(flag) = chosen.or(of_a_cloud) {
         let name = provider.name();

@@ -23,6 +23,7 @@ use crate::args::RestoreArgs;
 use crate::cmd;
 use crate::documents::{self, Written};
 use crate::output::Output;
+use crate::version::VERSION;
 
 /// The restored kinds, owners before their children.
 const KINDS: [(&str, &str, &str); 5] = [
@@ -49,7 +50,7 @@ pub(crate) async fn run(args: &RestoreArgs, output: &Output) -> anyhow::Result<E
         Some(file) => file.clone(),
         None => cmd::why::default_kubeconfig()?,
     };
-    let options = ClientOptions::new(format!("machinist-restore/{}", cmd::version::VERSION));
+    let options = ClientOptions::new(format!("machinist-restore/{VERSION}"));
     let client = connect(&KubeconfigSource::File(file), &options).await?;
     restore(&client, &dump, args.dry_run, SystemClock.now(), output).await?;
     Ok(ExitCode::SUCCESS)

@@ -15,11 +15,12 @@ use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, MachineTiming, Met
 
 use crate::args::SimCloudArgs;
 use crate::output::Output;
-use crate::{cmd, stop, wiring};
+use crate::version::VERSION;
+use crate::{stop, wiring};
 
 pub(crate) async fn run(args: &SimCloudArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let stop = stop::requested().context("cannot listen for signals")?;
-    tracing::info!(version = cmd::version::VERSION, "Starting");
+    tracing::info!(version = VERSION, "Starting");
     let metadata = Metadata { server: args.target_server.clone(), ca_pem: target_ca(args)? };
     let folder = args.data_dir.display();
     let cloud = wiring::open_ledger(&args.data_dir)?;

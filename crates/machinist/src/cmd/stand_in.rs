@@ -12,8 +12,9 @@ use machinist_standin_hcloud::{Access, Settings, Standin, Tokens};
 
 use crate::args::{StandInArgs, StandInName};
 use crate::output::Output;
+use crate::version::VERSION;
 use crate::wrong_flags::WrongFlags;
-use crate::{cmd, stop, wiring};
+use crate::{stop, wiring};
 
 /// The project of the token. More projects and tokens can be added at `/_control`.
 const PROJECT: &str = "default";
@@ -54,7 +55,7 @@ async fn mailgun(args: &StandInArgs, output: &Output) -> anyhow::Result<ExitCode
 
 async fn hcloud(args: &StandInArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let stop = stop::requested().context("cannot listen for signals")?;
-    tracing::info!(version = cmd::version::VERSION, "Starting");
+    tracing::info!(version = VERSION, "Starting");
     let from_environment = || std::env::var("HCLOUD_TOKEN").ok().filter(|token| !token.is_empty());
     let token = args.token.clone().or_else(from_environment).unwrap_or_else(new_token);
     let tokens = Tokens::default().with(&token, PROJECT, Access::ReadWrite);

@@ -6,9 +6,7 @@ use serde::Serialize;
 
 use crate::args::{Format, VersionArgs};
 use crate::output::Output;
-
-/// Version of the program in Cargo.toml.
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+use crate::version::VERSION;
 
 /// Version of the linked Kubernetes types, which is the oldest supported version.
 const KUBERNETES: &str = "1.33";

@@ -36,7 +36,8 @@ use self::explain::{Explained, NodesIn, explain, key_of};
 use crate::args::{ExplainedKind, Format, InfrastructureKind, ObjectArg, WhyArgs};
 use crate::embedded::kubeconfig;
 use crate::output::{self, Output};
-use crate::{cmd, wiring};
+use crate::version::VERSION;
+use crate::wiring;
 
 /// Default URLs of the machine controllers, with their default ports.
 const MACHINE_CONTROLLERS: [&str; 2] = ["http://127.0.0.1:10258", "http://127.0.0.1:10259"];
@@ -117,7 +118,7 @@ impl Asker {
             Some(file) if file.as_os_str() == "none" => (NodesIn::NoCluster, None),
             Some(file) => (NodesIn::Named, Some(file)),
         };
-        let options = ClientOptions::new(format!("machinist-why/{}", cmd::version::VERSION));
+        let options = ClientOptions::new(format!("machinist-why/{VERSION}"));
         let client = async |file: &PathBuf| connect(&KubeconfigSource::File(file.clone()), &options).await;
         let of_target = match target {
             Some(target) => client(target).await?,
@@ -228,7 +229,8 @@ impl Asker {
             // These controllers serve all namespaces.
             ExplainedKind::Node | ExplainedKind::Service | ExplainedKind::Infrastructure(_) => None,
         };
-        // Only without the answer of a controller: its engine may be another one.
+        // This counts only without the answer of a controller: the controller's engine may be
+        // another one.
         let silent = explained.silent_cloud.filter(|_| reported.is_none());
         let mut explained = unserved.unwrap_or(explained.reported);
         if silent.is_some() {

@@ -99,7 +99,7 @@ impl Live {
     }
 
     /// Makes the table permanent text.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn keep_table(&mut self) {
         self.drawn.clear();
     }
 

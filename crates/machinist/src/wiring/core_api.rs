@@ -7,14 +7,14 @@ use machinist_kube::connect;
 
 use super::clusters;
 use crate::args::ClusterArgs;
-use crate::cmd;
+use crate::version::VERSION;
 
 /// Returns the newest version that the cluster of the flags serves.
 ///
 /// # Errors
 /// If the cluster does not answer, or does not have Cluster API.
 pub(crate) async fn core_api_of(args: &ClusterArgs) -> anyhow::Result<CoreApi> {
-    let agent = format!("machinist-capi/{}", cmd::version::VERSION);
+    let agent = format!("machinist-capi/{VERSION}");
     let (sources, options) = clusters::sources(args, &agent)?;
     let client = connect(&sources.control, &options).await?;
     clusters::wait_for_answer(&client, "management cluster").await?;

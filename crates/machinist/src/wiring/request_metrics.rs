@@ -11,7 +11,7 @@ const REQUESTS: Counter =
     Counter::new("rest_client_requests_total", "Requests to the API server, by code, method and host.");
 const REQUEST_DURATION: Histogram = Histogram::new(
     "rest_client_request_duration_seconds",
-    "Duration of requests to the API server in seconds. That of a watch ends with its first byte.",
+    "Duration of requests to the API server in seconds. The duration of a watch ends with its first byte.",
     REQUEST_SECONDS,
 );
 const LEADS: Gauge = Gauge::new(

@@ -49,7 +49,7 @@ pub(crate) struct SecureOptions {
     pub folder: Option<PathBuf>,
     /// File with the CA certificates of clients.
     pub client_ca: Option<PathBuf>,
-    /// Addresses for which a generated certificate is valid, beside the loopback addresses.
+    /// Addresses for which a generated certificate is valid, in addition to the loopback addresses.
     pub addresses: Vec<IpAddr>,
     /// Paths that every client may read. `*` at the end stands for any rest.
     pub always_allow: Vec<String>,

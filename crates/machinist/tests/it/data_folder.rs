@@ -546,8 +546,7 @@ async fn a_full_disk_is_one_error_and_keeps_acknowledged_writes() {
     deployments.patch("workers", &PatchParams::default(), &patch).await.expect("scaled");
     let stopped = process.wait();
     assert_eq!(stopped.code, Some(1));
-    for part in
-        ["state.redb cannot be written any more: I/O error: ", "start again: machinist up --data-dir "]
+    for part in ["state.redb can no longer be written: I/O error: ", "start again: machinist up --data-dir "]
     {
         assert!(stopped.stderr.contains(part), "expected {part:?} in {}", stopped.stderr);
     }

@@ -12,7 +12,7 @@ use machinist_api::MachineDeployment;
 use crate::process::{Process, Up, answer, call, free_port};
 use crate::processes::{Fleet, NAMESPACE, PATIENCE, are_ready, quick_start, until};
 
-/// Metrics of the machine controller, without those of both programs.
+/// Metrics of the machine controller, without the metrics that both programs have.
 const CONTROLLER: &[&str] = &[
     "mcm_machine_controller_frozen",
     "mcm_machine_items_total",
@@ -32,7 +32,7 @@ const CONTROLLER: &[&str] = &[
     "mcm_cloud_api_driver_requests_failed_total",
 ];
 
-/// Metrics of the manager, without those of both programs.
+/// Metrics of the manager, without the metrics that both programs have.
 const MANAGER: &[&str] = &[
     "mcm_machine_stale_machines_total",
     "mcm_machine_set_items_total",

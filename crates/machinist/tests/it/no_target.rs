@@ -17,7 +17,7 @@ fn are_available(count: i32) -> impl kube::runtime::wait::Condition<MachineDeplo
     }
 }
 
-/// T-14, T-15, T-17 and T-49 with real processes.
+/// The cases with real processes.
 #[tokio::test]
 async fn t_14_t_15_t_17_t_49_machines_live_without_a_target_cluster() {
     let up = Up::start(Some("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing-to-do}\n"));

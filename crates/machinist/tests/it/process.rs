@@ -79,7 +79,7 @@ impl Process {
         lines.lines().last().map(|line| format!("{line}\n")).expect("the line with the part")
     }
 
-    /// Returns the lines of stdout up to the next one that contains `part`.
+    /// Returns the lines of stdout up to the next line that contains `part`.
     pub(crate) fn lines_up_to(&mut self, part: &str) -> String {
         let mut seen = String::new();
         loop {

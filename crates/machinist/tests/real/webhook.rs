@@ -50,7 +50,7 @@ pub(crate) async fn unanswered_writes_are_read_and_repeated(world: &mut World) -
 }
 
 /// Fails each write of the program to Nodes and Services, because nothing listens on its port. The
-/// API server answers such a write with the code 500, as it does for a webhook that hangs.
+/// API server answers the write with the code 500, as it does for a webhook that hangs.
 fn webhook() -> Result<ValidatingWebhookConfiguration> {
     let resources = ["nodes", "nodes/status", "services", "services/status"];
     Ok(serde_json::from_value(json!({

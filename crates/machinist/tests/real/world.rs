@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use crate::clusters::{self, Cluster, client, described};
 use crate::program::{Program, Surroundings};
 
-/// The manifests that a user applies: the program with a network and beside a machine controller.
+/// The manifests that a user applies: the program with a network, in a cluster with a machine
+/// controller.
 const MANIFESTS: &str = "deploy/ccm/overlays/network-machines";
 const SERVICE_ACCOUNT: &str = "machinist-cloud-controller-manager";
 /// The name of the service account in audit logs.
@@ -104,7 +105,7 @@ impl World {
         Ok(Self { standin, user, program, audit_log, reader, surroundings, folder })
     }
 
-    /// Starts one more process beside the first.
+    /// Starts one more process in addition to the first.
     pub(crate) fn start_another(&self, name: &str) -> Result<Program> {
         Program::start(&self.surroundings, self.folder.path(), name)
     }

@@ -302,8 +302,8 @@ async fn without_a_directory_nothing_is_left() {
     assert!(!networks.iter().any(|name| name.starts_with("machinist-")), "{networks:?}");
 }
 
-/// A cluster is deleted in any state. A control plane that was killed starts again; one that was
-/// deleted, or whose API server is silent, does not return.
+/// A cluster is deleted in any state. A control plane that was killed starts again; a control plane
+/// that was deleted, or whose API server is silent, does not return.
 #[tokio::test]
 async fn a_broken_cluster_is_deleted_completely() {
     let Some(engine) = Engine::open("a_broken_cluster_is_deleted_completely") else { return };

@@ -87,7 +87,7 @@ pub(crate) struct Step {
     /// GET, POST, PUT, PATCH, DELETE.
     #[serde(default)]
     pub(crate) verb: Option<String>,
-    /// Opens a watch that runs beside the following steps.
+    /// Opens a watch that runs concurrently with the following steps.
     #[serde(default)]
     pub(crate) watch: Option<String>,
     /// Reads the watch that the named step opened until `until` holds, then ends it.

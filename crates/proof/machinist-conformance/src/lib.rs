@@ -8,8 +8,8 @@
 //! the embedded server, the case must produce the same transcript byte for byte.
 //!
 //! [`generated`] makes cases from seeds, to cover combinations that no case lists.
-//! [`disagreements`] plays such a case against two servers at once. [`shorten`] removes all steps
-//! that a difference does not need, so that it can be read and kept as a case.
+//! [`disagreements`] plays a generated case against two servers at once. [`shorten`] removes all
+//! steps that a difference does not need, so that it can be read and kept as a case.
 //!
 //! Not compared: the value of server times (only their format), the times of managedFields entries,
 //! and headers other than `Content-Type`, `Warning` and `Retry-After`.

@@ -21,8 +21,8 @@ pub trait SimulatedContract: Copy + fmt::Debug + Send + Sync + 'static {
     const PREFIX: &'static str;
     /// The kinds of faults that a seed draws from. The order decides what a seed draws.
     const FAULTS: &'static [Fault];
-    /// The kinds of faults that only runs with long faults draw from, beside the others. Their
-    /// draws are separate, so they do not change what a seed draws otherwise.
+    /// The kinds of faults that only runs with long faults draw from, in addition to the others.
+    /// Their draws are separate, so they do not change what a seed draws otherwise.
     const FURTHER_FAULTS: &'static [Fault] = &[];
     /// The kinds of long faults that a seed draws from.
     const LONG_FAULTS: &'static [LongKind];

@@ -20,7 +20,7 @@ use crate::ask::{WholeRequest, WriteInFlight};
 use crate::capi::outside::{self, By, Outside};
 use crate::ccm::project::{self, FINALIZER as BALANCER_FINALIZER, Lookup, Project};
 use crate::faults::OutageMode;
-use crate::invariants::{Id, Invariant, Violation, Violations};
+use crate::invariants::{Id, Violation, Violations};
 use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES, LEASES, MACHINES, NODES, PODS, SERVICES, SeenObject};
 use crate::trace::{Line, LineKind, Trace};
 
@@ -170,6 +170,12 @@ pub enum Event<'e> {
     Hcloud(&'e project::ProjectChange),
     /// The container engine or the mail service changed.
     Outside(&'e outside::OutsideChange, By),
+}
+
+/// One rule. It sees every event, in order.
+pub trait Invariant: Send {
+    /// Checks one event; `state` already contains it.
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations);
 }
 
 impl RunState {
@@ -554,8 +560,8 @@ impl RunHistory {
         self.lock().line(LineKind::Request, text, String::new());
     }
 
-    /// Records that a request found its server away. A write to an object that does not exist any
-    /// more is left out: the process learns that before it tries again.
+    /// Records that a request found its server away. A write to an object that no longer exists is
+    /// left out: the process learns that before it tries again.
     pub fn undelivered(&self, process: TestedProcess, side: Side, ask: &WholeRequest, absence: OutageMode) {
         let is_of_an_object =
             !ask.about.table.starts_with("events") && !ask.about.table.starts_with("leases");

@@ -95,7 +95,7 @@ impl AnswerRecord {
         matches!(self.verb, "get" | "list" | "watch")
     }
 
-    /// Whether a process that has nothing to do does not send such a request.
+    /// Whether a process that has nothing to do does not send this request.
     pub fn ends_quiet(&self) -> bool {
         // A series of Events ends minutes after its last Event, with one write that marks the end.
         let is_event = self.about.table.starts_with("events");

@@ -13,7 +13,7 @@
 //! | replacement limit | each unhealthy Machine is replaced without regard to the others | S13 |
 //! | unseen cordon | a Node is taken as cordoned and empty as soon as the store shows no pod | S6 |
 //! | orphaned children | the children of an object that is being orphaned are deleted | S18 |
-//! | two raises | a second set grows beside a write without an answer | S4 |
+//! | two raises | a second set grows while a write has no answer | S4 |
 //! | ownership proof | every account is taken as the account of the instance | S3 |
 //! | attempts as answers | an attempt to delete a pod counts as an answer about it | S14 |
 //! | stale deadlines | deadlines of health and join end with stale Nodes, and count unseen time | S15 |
@@ -43,7 +43,7 @@
 //! | failed initialization | an initialization that failed counts as done | S31 |
 //! | hasty selection | an update in place selects all Machines at once | S27 |
 //! | forgotten volumes | a drain does not see which volumes are attached | S28 |
-//! | moved instances | every instance is taken as in the place that its class names now, and every account as that of the instance | S3 |
+//! | moved instances | every instance counts as in the place that its class names now, and every account as the account of the instance | S3 |
 //! | forgotten zone | a creation is repeated at once in the zone that the class names now | S1 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
@@ -115,7 +115,7 @@ pub enum Mutant {
     OwnershipProof,
     /// The children of an object that is being orphaned are deleted.
     OrphanedChildren,
-    /// A second set grows beside a write without an answer.
+    /// A second set grows while a write has no answer.
     TwoRaises,
     /// An attempt to delete a pod counts as an answer about it.
     AttemptsAsAnswers,
@@ -175,7 +175,7 @@ pub enum Mutant {
     HastySelection,
     /// A drain does not see which volumes are attached.
     ForgottenVolumes,
-    /// Every instance is taken as in the place that its class names now, and every account as the
+    /// Every instance counts as in the place that its class names now, and every account as the
     /// account of the instance.
     MovedInstances,
     /// A creation is repeated at once in the zone that the class names now.

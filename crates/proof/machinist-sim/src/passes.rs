@@ -56,6 +56,6 @@ fn pass<S, A>(kind: &'static str, of: fn(&Planners) -> Planner<S, A>, snapshot: 
     match planner {
         Some(planner) => planner(snapshot),
         // The run has failed, so planners return idle plans from now on.
-        None => Plan::idle(Why::settled()),
+        None => Plan::idle(Why::up_to_date()),
     }
 }

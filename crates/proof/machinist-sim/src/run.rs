@@ -147,7 +147,7 @@ pub(crate) async fn run<W: Court>(
 
 async fn judge(world: &impl Court, depth: Depth) -> Outcome {
     tokio::time::sleep(world.lab().plan.calm_in()).await;
-    settle(world).await?;
+    await_end_state(world).await?;
     tokio::time::sleep(if depth == Depth::Quiescence { LATE_EFFECTS } else { world.aftermath() }).await;
     if depth == Depth::Quiescence {
         let found = world.quiet().await;
@@ -160,8 +160,8 @@ async fn judge(world: &impl Court, depth: Depth) -> Outcome {
     Ok(())
 }
 
-/// Waits if something is missing: a process repeats some calls for ever, and while one of them is
-/// in flight, its object waits for the answer.
+/// Waits if something is missing: a process repeats some calls without end, and while one of them
+/// is in flight, its object waits for the answer.
 async fn let_calls_end(world: &impl Court) {
     if !world.missing().is_empty() {
         tokio::time::sleep(CALLS_END_WITHIN).await;
@@ -170,7 +170,7 @@ async fn let_calls_end(world: &impl Court) {
 
 /// Waits for the end state. When the patience of the world ends, the missing parts become
 /// violations.
-async fn settle(world: &impl Court) -> Outcome {
+async fn await_end_state(world: &impl Court) -> Outcome {
     let began = tokio::time::Instant::now();
     loop {
         if let Some(trouble) = world.stage().trouble() {

@@ -1,7 +1,7 @@
 //! The controllers of Cluster API on the management cluster: core, kubeadm bootstrap and kubeadm
 //! control plane.
 //!
-//! The controllers run as processes beside the API server, and not as pods. So the objects of a
+//! The controllers run as processes next to the API server, and not as pods. So the objects of a
 //! released installation are used without Deployments, Services and certificates, and the webhooks
 //! get a URL instead of a Service.
 
@@ -93,7 +93,7 @@ impl WebhookCertificate {
     }
 }
 
-/// A management cluster, and the processes beside it.
+/// A management cluster, and its processes.
 #[derive(Clone, Copy)]
 pub(super) struct Stack<'a> {
     /// Start of the names of the logs.

@@ -40,7 +40,8 @@ pub(super) fn start(stack: &Stack, processes: &mut Processes, docker: &Daemon, p
         .arg("capi-docker")
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .arg(format!("--health-addr=127.0.0.1:{port}"))
-        // Also works where a capability is missing, so that Docker refuses privileged containers.
+        // This value also works where a capability is missing, so that Docker refuses privileged
+        // containers.
         .arg("--docker-privileges=caps")
         .env("DOCKER_HOST", docker.host())
         .env("POD_NAMESPACE", NAMESPACE);

@@ -31,7 +31,8 @@ pub(in crate::real) struct Instance {
     pub(in crate::real) marks: Marks,
 }
 
-/// An object that a cloud has for an instance, beside the instance: a port, a volume, an address.
+/// An object that a cloud has for an instance, in addition to the instance: a port, a volume, an
+/// address.
 #[derive(Debug, Clone, Deserialize)]
 pub(in crate::real) struct Part {
     pub(in crate::real) kind: String,
@@ -93,8 +94,8 @@ pub(in crate::real) struct Memory {
     machines: BTreeSet<String>,
 }
 
-/// Returns instances that a Machine has beside another one. One list of the cloud shows them, so
-/// this holds at any time.
+/// Returns instances that a Machine has in addition to another instance. One list of the cloud
+/// shows them, so this holds at any time.
 pub(in crate::real) fn doubles(inventory: &Inventory) -> Vec<String> {
     let mut of_machine: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for instance in &inventory.instances {

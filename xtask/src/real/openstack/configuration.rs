@@ -7,6 +7,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::programs::Programs;
 
+pub(super) const REGION: &str = "lane";
+pub(super) const ADMINISTRATOR_PASSWORD: &str = "admin";
+
 const FILES: &[(&str, &str)] = &[
     ("keystone.conf", include_str!("keystone.conf")),
     ("placement.conf", include_str!("placement.conf")),
@@ -66,7 +69,7 @@ impl Values {
              project_domain_id = default\n\
              region_name = {region}",
             keystone = self.keystone,
-            region = super::REGION,
+            region = REGION,
         );
         let mut filled = text.to_owned();
         for (name, value) in [

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::configuration::{self, Values};
+use super::configuration::{self, ADMINISTRATOR_PASSWORD, REGION, Values};
 use crate::control_plane::pause;
 use crate::control_plane::processes::{Afterwards, Processes};
 use crate::debian::Unpacked;
@@ -295,9 +295,9 @@ impl Programs {
                 &[
                     "bootstrap",
                     "--bootstrap-password",
-                    super::ADMINISTRATOR_PASSWORD,
+                    ADMINISTRATOR_PASSWORD,
                     "--bootstrap-region-id",
-                    super::REGION,
+                    REGION,
                 ],
             ),
             ("placement-manage", "placement", &["db", "sync"]),

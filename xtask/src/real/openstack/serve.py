@@ -1,8 +1,9 @@
 """Serves the API of one OpenStack service: serve.py MODULE PORT [ARGUMENT...].
 
-The services have no server of their own any more. MODULE has the WSGI application; the arguments
-are those of the service, such as --config-file. Each request of the driver, when it arrives, is a
-line of the file that REQUEST_LOG names: the method, and the path with {id} for each id.
+The services no longer have a server of their own. MODULE has the WSGI application; the arguments
+are the arguments of the service, such as --config-file. Each request of the driver, when it
+arrives, is a line of the file that REQUEST_LOG names: the method, and the path with {id} for each
+id.
 """
 
 import importlib

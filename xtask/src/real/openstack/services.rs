@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
-use super::configuration::{self, Values};
+use super::configuration::{self, ADMINISTRATOR_PASSWORD, REGION, Values};
 use super::programs::Programs;
 use crate::control_plane::pause;
 use crate::control_plane::processes::{Afterwards, Processes};
@@ -216,8 +216,8 @@ impl Services {
         fs::write(self.folder.join("client.py"), CLIENT)?;
         let lane = Lane {
             urls: APIS.iter().map(|api| (api.name, self.url(api.name))).collect(),
-            region: super::REGION,
-            admin_password: super::ADMINISTRATOR_PASSWORD,
+            region: REGION,
+            admin_password: ADMINISTRATOR_PASSWORD,
             token_seconds,
             pid_files: APIS.iter().map(|api| (api.name, self.pid_file(api.name))).collect(),
         };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Labels that only an installation by Helm has, wherever they are: selectors, too.
+/// Labels that only an installation by Helm has, wherever they are, selectors included.
 const LABELS_OF_HELM: [&str; 3] =
     ["helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance"];
 

@@ -12,8 +12,7 @@ use crate::control_plane::processes::{Afterwards, Processes};
 use crate::go_modules::{self, Source};
 use crate::real::deployment::observer::Cloud;
 use crate::real::deployment::{CONTROLLER, MANAGER, Running, connect};
-use crate::real::ensure_success;
-use crate::workspace;
+use crate::workspace::{self, ensure_success};
 
 /// The package of Go's manager in that module.
 const GO_MANAGER: &str = "github.com/gardener/machine-controller-manager/cmd/machine-controller-manager";

@@ -43,7 +43,7 @@ pub const RESEND_ANNOTATION: &str = "machinist.dev/resend";
 
 /// Type of Secrets with bootstrap data and kubeconfigs.
 pub const SECRET_TYPE: &str = "cluster.x-k8s.io/secret";
-/// Key of the content in such a Secret.
+/// Key of the content in a Secret of this type.
 pub const SECRET_VALUE: &str = "value";
 /// Key of the format of bootstrap data.
 pub const SECRET_FORMAT: &str = "format";
@@ -69,7 +69,8 @@ pub mod conditions {
     pub const PRELOADED_IMAGES_READY: &str = "PreLoadedImagesReady";
     /// Whether the bootstrap commands have ended successfully.
     pub const BOOTSTRAP_COMPLETED: &str = "BootstrapCompleted";
-    /// Whether the Node has the provider id of the machine. Only written after a problem.
+    /// Whether the Node has the provider id of the machine. The condition is only written after a
+    /// problem.
     pub const NODE_INITIALIZED: &str = "NodeInitialized";
     /// Reason of a condition: nothing listens at the address of the engine.
     pub const ENGINE_CLOSED: &str = "EngineClosed";

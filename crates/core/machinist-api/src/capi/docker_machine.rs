@@ -53,7 +53,7 @@ pub struct DockerMachineSpec {
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = MAX_ID_LEN))]
     pub provider_id: Option<String>,
-    /// Image of the container; default: that of the version.
+    /// Image of the container; default: the image of the version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_image: Option<String>,
     /// Images to load into the container.

@@ -1,4 +1,4 @@
-//! The largest values in the schemas of our kinds. Most are those of the contract.
+//! The largest values in the schemas of our kinds. Most are the values of the contract.
 
 /// Number of failure domains.
 pub(super) const MAX_FAILURE_DOMAINS: usize = 100;

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Our kinds have one shape, which three versions serve: `v1beta2` (stored), `v1beta1` and
-//! `v1alpha1`. The shape has the fields of both versions of the contract (`status.ready` beside
-//! `status.initialization.provisioned`), so no conversion webhook is necessary. The failure domains
-//! are a list in one contract and a map in the other: the schema accepts both, and
+//! `v1alpha1`. The shape has the fields of both versions of the contract (`status.ready` in
+//! addition to `status.initialization.provisioned`), so no conversion webhook is necessary. The
+//! failure domains are a list in one contract and a map in the other: the schema accepts both, and
 //! [`FailureDomain::list`] reads both.
 //!
 //! The rules of the wire:

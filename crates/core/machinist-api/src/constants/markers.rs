@@ -73,8 +73,6 @@ pub const CREATE_FAILURE_PREFIX: &str = "Cloud provider message - ";
 pub const INITIALIZE_FAILURE_PREFIX: &str = "Provider error: ";
 /// Description: the Node with the instance's name belongs to another instance.
 pub const STALE_NODE: &str = "VM using old node obj";
-/// Description: the health timeout was restarted because an API server was not reachable.
-pub const HEALTH_TIMEOUT_RESET: &str = "Machine Health Timeout was reset due to APIServer being unreachable";
 
 /// Start of the message of the Node condition `Preserved`: the Node was drained.
 pub const PRESERVED_NODE_DRAINED: &str = "Preserved node drained successfully.";

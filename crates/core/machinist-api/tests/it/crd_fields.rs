@@ -42,7 +42,7 @@ const LIMITS: [&str; 21] = [
 const EXTENSIONS: [&str; 2] = ["nullable", "x-kubernetes-preserve-unknown-fields"];
 
 /// Kind, version and path. The root of an object has the path `.`, the entries of a list `[]`, and
-/// those of a map `*`.
+/// the entries of a map `*`.
 pub(crate) type Name = (String, String, String);
 
 /// The values that a field may have.

@@ -1,4 +1,4 @@
-//! Compares our CRDs with those of the programs that we replace. Every field of Go MCM is ours,
+//! Compares our CRDs with the CRDs of the programs that we replace. Every field of Go MCM is ours,
 //! with the same type, the same limits, and required in the same cases. Each object that the Docker
 //! provider of Cluster API accepts is accepted with all fields of its spec, except for
 //! [`STRICTER`]: its status is written by this project alone.
@@ -18,7 +18,7 @@ fn every_field_of_go_is_a_field_of_ours() {
     let of_go = fields_in(folder.as_ref(), |_| true);
     assert!(100 < of_go.len(), "only {} fields", of_go.len());
     let found = differences(&of_go, &present());
-    assert!(found.is_empty(), "our CRDs differ from those of Go MCM: {found:#?}");
+    assert!(found.is_empty(), "our CRDs differ from the CRDs of Go MCM: {found:#?}");
 }
 
 /// Fields of the Docker kinds in which we accept less or other values, as the end of their path,
@@ -46,7 +46,7 @@ fn the_docker_kinds_accept_the_objects_of_the_docker_provider() {
     assert!(50 < theirs.len(), "only {} fields", theirs.len());
     let (expected, others): (Vec<_>, Vec<_>) =
         narrowed(&theirs, &present()).into_iter().partition(|line| reason_in(line).is_some());
-    assert!(others.is_empty(), "our CRDs accept less than those of the Docker provider: {others:#?}");
+    assert!(others.is_empty(), "our CRDs accept less than the CRDs of the Docker provider: {others:#?}");
     for (field, _) in STRICTER {
         let is_used = expected.iter().any(|line| reason_in(line) == Some(field));
         assert!(is_used, "{field} is not stricter than in the Docker provider");

@@ -9,7 +9,7 @@ use crate::ProcessOptions;
 
 /// A process that runs until it is dropped.
 pub type Running = machinist_runtime::Running<Capi>;
-/// Shows the readiness and the decisions of such a process.
+/// Shows the readiness and the decisions of the process.
 pub type Inspector = machinist_runtime::Inspector<Capi>;
 
 /// The process that provides the infrastructure of clusters and machines.

@@ -17,7 +17,7 @@ use super::key::Key;
 use super::memory::{self, next_failure};
 use super::options::Tools;
 use super::seen::{BALANCED, BY_ID, Seen, YES};
-use super::{cloud, evidence};
+use super::{account_proof, cloud};
 
 /// The list of the account in the work loop.
 pub(crate) struct AccountLists;
@@ -110,18 +110,18 @@ fn wake_proven(runtime: &Runtime, is_proven: bool) {
 
 /// Evaluates the result of a list.
 #[derive(Clone)]
-pub(super) struct EvidenceRecorder {
+pub(super) struct ProofRecorder {
     pub runtime: Arc<Runtime>,
     /// Absent if the account cannot be opened; no call is made in this case.
     pub account: Option<Arc<Account>>,
 }
 
-impl EvidenceRecorder {
+impl ProofRecorder {
     /// Records that the list begins.
     pub(super) fn begins(&self) {
         if let Some(account) = &self.account {
             let now = self.runtime.now();
-            self.runtime.lock().seen.memory.evidence.list_begins(account.id(), now);
+            self.runtime.lock().seen.memory.proofs.list_begins(account.id(), now);
         }
     }
 
@@ -134,7 +134,7 @@ impl EvidenceRecorder {
             return;
         }
         if let Some(account) = &self.account {
-            seen.memory.evidence.list_ended(account.id(), answer.is_ok(), ended);
+            seen.memory.proofs.list_ended(account.id(), answer.is_ok(), ended);
         }
         match (answer, &self.account) {
             (Ok(instances), Some(account)) => {
@@ -154,7 +154,7 @@ impl EvidenceRecorder {
                 let before = account.sightings();
                 account.share(Sightings::new(started, ended, instances));
                 if let Some(now) = account.sightings() {
-                    evidence::take_list(seen, account.id(), &*self.runtime.tools.options.provider, &now);
+                    account_proof::take_list(seen, account.id(), &*self.runtime.tools.options.provider, &now);
                     self.wake_changed(seen, before.as_deref(), &now);
                 }
             }

@@ -15,9 +15,9 @@ use machinist_plan::ccm::account::{AccountFacts, BalancerProof, Proof};
 use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_runtime::{Ask, Opened, Remember, Stop};
 
-use super::account::EvidenceRecorder;
+use super::account::ProofRecorder;
+use super::account_proof;
 use super::contract::{Ccm, Runtime, World};
-use super::evidence;
 use super::key::Key;
 use super::seen::{BALANCED, NOT_READY, Seen, UNINITIALIZED, YES};
 
@@ -31,8 +31,8 @@ const PROBED_WITHIN: Duration = Duration::from_millis(3500);
 const CREDENTIAL: &str = "cloud-controller-manager";
 /// The cloud returns at most this many instances per page.
 const PAGE: usize = 50;
-/// The longest time of a call that changes a load balancer or a route. Such a call consists of
-/// several requests.
+/// The longest time of a call that changes a load balancer or a route. The call consists of several
+/// requests.
 pub(super) const LONG_CALL: Duration = Duration::from_secs(60);
 
 /// Opens the account of today's credential.
@@ -60,15 +60,15 @@ pub(super) fn account(runtime: &Runtime, world: &World, opened: Option<&Opened>)
     let listed = opened.and_then(|opened| opened.account.sightings());
     let pages = listed.as_ref().map_or(1, |listed| listed.len().div_ceil(PAGE).max(1));
     let provider = &*runtime.tools.options.provider;
-    let facts =
-        opened.map(|opened| evidence::proof_facts(&world.seen, opened.account(), provider, listed.is_some()));
+    let facts = opened
+        .map(|opened| account_proof::proof_facts(&world.seen, opened.account(), provider, listed.is_some()));
     let balancers = opened.filter(|_| facts.is_some_and(|facts| facts.decides_nothing()));
     let is_untried = balancers.is_some_and(|opened| !has_answered(&world.seen, opened));
     AccountFacts {
         id: opened.map(|opened| opened.account().clone()),
         proof: Proof::of(facts),
         balancers: balancers
-            .map_or(BalancerProof::Given, |opened| evidence::balancers(&world.seen, opened.account())),
+            .map_or(BalancerProof::Given, |opened| account_proof::balancers(&world.seen, opened.account())),
         is_untried,
         paused_until: opened.and_then(Opened::paused_until).map(|until| runtime.wall(until)),
         is_pause_assumed: opened.is_some_and(|opened| opened.account.is_pause_assumed()),
@@ -203,7 +203,7 @@ pub(super) fn probe(runtime: &Arc<Runtime>) -> Result<(), Stop> {
         begins_by: None,
         confirm: None,
         still_wanted: Box::new(|_: &Seen| true),
-        // Only that there is an answer counts.
+        // The content of the answer does not matter.
         remember: Box::new(|_: &mut Seen, _: Answered<Sighting>| {}),
     };
     start(runtime, start_probe, |driver| async move {
@@ -223,7 +223,7 @@ pub(super) fn list(runtime: &Arc<Runtime>, key: Key) -> Result<(), Stop> {
         }
         open(runtime, &world.seen).ok().map(|opened| opened.account)
     };
-    let recorder = EvidenceRecorder { runtime: runtime.clone(), account };
+    let recorder = ProofRecorder { runtime: runtime.clone(), account };
     let remember = {
         let recorder = recorder.clone();
         Box::new(move |seen: &mut Seen, answered| recorder.ended(seen, answered))

@@ -3,7 +3,7 @@
 use machinist_instance::Credential;
 use tokio::sync::watch;
 
-/// A credential, and a number that differs for each one that the process has read.
+/// A credential, and a number that differs for each credential that the process has read.
 #[derive(Debug, Clone)]
 pub struct Versioned {
     /// The number of the credential.

@@ -74,7 +74,7 @@ fn take_in(runtime: &Runtime, current: Versioned) {
     let is_other = world.seen.credential.as_ref().is_none_or(|old| old.version != current.version);
     if is_other {
         world.seen.credential = Some(current);
-        // The failures are those of the old credential, so the new one is tried at once.
+        // The failures belong to the old credential, so the new one is tried at once.
         world.seen.memory.account.list_failed = None;
         world.seen.memory.routes.list_failed = None;
         world.seen.memory.drift.failed = None;

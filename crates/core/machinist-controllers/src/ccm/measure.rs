@@ -145,7 +145,7 @@ pub(super) fn routes_synced(metrics: &Metrics) {
     metrics.count(&ROUTE_SYNCS, &[]);
 }
 
-/// Records the memory of a process beside the numbers of stored objects.
+/// Records the memory of a process, in addition to the numbers of stored objects.
 pub(super) fn memory(seen: &Seen, now: Timestamp, metrics: &Metrics) {
     let memory = &seen.memory;
     let services = memory.service_keys.as_deref().map(Vec::as_slice).unwrap_or_default();

@@ -18,8 +18,8 @@ use machinist_plan::ccm::service::ServiceAnswers;
 use machinist_plan::ccm::{CcmReason, Why};
 use machinist_plan::{EmittedEvents, EventText};
 
-/// The evidence of all accounts. One credential opens them all.
-pub(crate) type Evidence = crate::evidence::Evidence<()>;
+/// The proofs of all accounts. One credential opens them all.
+pub(crate) type Proofs = crate::account_proof::AccountProofs<()>;
 
 /// Subject of Events about the account.
 pub(crate) const ACCOUNT: &str = "account";
@@ -45,8 +45,8 @@ pub(crate) struct Memory {
     pub drift: Drift,
     /// The list of instances, and whether calls work.
     pub account: AccountMemory,
-    /// Evidence from the accounts.
-    pub evidence: Evidence,
+    /// Proofs from the accounts.
+    pub proofs: Proofs,
     /// Emitted Events, by UID of the object or by one of the constants of this module.
     emitted: BTreeMap<String, Arc<EmittedEvents>>,
     /// Names of the Nodes whose instance was absent in the last lookup by id, by Node UID.
@@ -286,7 +286,7 @@ impl Memory {
         for answers in self.answers.values_mut() {
             *answers = Answers { shown_in: answers.shown_in.take(), ..Answers::default() };
         }
-        self.evidence.forget_moments();
+        self.proofs.forget_moments();
         self.suspects = BTreeMap::new();
         self.balancers.clear();
         // Which routes belong to Nodes elsewhere depends on no time.

@@ -4,13 +4,14 @@
 //! contract    watched kinds, keys, and which controllers run
 //! credential  the credential of the cloud; credential_feed: the same as a feed
 //! seen        the stores; memory: answers of the cloud; feeds: which keys a changed object wakes
-//! cloud       opens the account and starts its calls; evidence: which account showed what
+//! cloud       opens the account and starts its calls; account_proof: which account showed what
 //! measure     metrics of events
 //! <kind>      collects the facts of a kind and performs its actions; same path as its planner
 //! process     the process; explain: the same without a controller
 //! ```
 
 mod account;
+mod account_proof;
 mod backends;
 mod balancer_drift;
 mod cloud;
@@ -18,7 +19,6 @@ mod contract;
 mod credential;
 mod credential_feed;
 mod events;
-mod evidence;
 mod explain;
 mod feeds;
 mod key;

@@ -21,7 +21,7 @@ use super::events::{reference, tell};
 use super::key::Key;
 use super::options::Tools;
 use super::seen::{BY_NODE, NOT_READY, Seen, UNINITIALIZED, YES};
-use super::{evidence, measure};
+use super::{account_proof, measure};
 
 /// From this number of waiting Nodes on, a list is cheaper than lookups for every size of an
 /// account, so they are not counted further.
@@ -130,7 +130,7 @@ fn snapshot(runtime: &Runtime, world: &World, node: Arc<CloudNodeFacts>) -> Snap
         claimed_by: shown.and_then(|instance| claimed_by(seen, &node, instance)),
         crowd: crowd(seen),
         stopped_since: seen.memory.stopped.get(&node.uid).copied(),
-        ownership: evidence::ownership(seen, &node, account, &answers),
+        ownership: account_proof::ownership(seen, &node, account, &answers),
         owner: owner(seen, &node),
         emitted: seen.memory.emitted(&node.uid),
         shared: SharedReasons {
@@ -195,7 +195,7 @@ fn find(runtime: &Arc<Runtime>, node: &Arc<CloudNodeFacts>, which: InstanceRef) 
             }
             let provider = &waker.tools.options.provider;
             if let (Ok(sighting), Some(account)) = (&answered.answer, &answered.account) {
-                evidence::take_sighting(seen, account, &**provider, &seen_node, sighting);
+                account_proof::take_sighting(seen, account, &**provider, &seen_node, sighting);
                 // The instance may be the proof for which other keys wait.
                 waker.wake(Key::Account);
             }

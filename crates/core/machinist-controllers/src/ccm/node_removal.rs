@@ -21,7 +21,7 @@ use super::key::Key;
 use super::memory::{self, REMOVAL};
 use super::node::{listed, owner, recorded, reference_of};
 use super::options::{SETTINGS_NAMESPACE, Tools};
-use super::{cloud, evidence};
+use super::{account_proof, cloud};
 
 /// The removal of Nodes in the work loop.
 pub(crate) struct NodeRemovals;
@@ -138,7 +138,7 @@ fn suspect(
     let answers = seen.memory.answers.get(uid).cloned().unwrap_or_default();
     let account = opened.map(|opened| opened.account().clone());
     Some(Suspect {
-        ownership: evidence::ownership(seen, &node, account, &answers),
+        ownership: account_proof::ownership(seen, &node, account, &answers),
         listed: opened.and_then(|opened| listed(opened, &node, &recorded)),
         owner: owner(seen, &node),
         refused: seen.memory.refused.get(uid).cloned(),

@@ -10,7 +10,7 @@ use crate::ProcessOptions;
 
 /// A process that runs until it is dropped.
 pub type Running = machinist_runtime::Running<Ccm>;
-/// Shows the readiness and the decisions of such a process.
+/// Shows the readiness and the decisions of the process.
 pub type Inspector = machinist_runtime::Inspector<Ccm>;
 
 /// The process that initialises Nodes, deletes Nodes of missing instances, and programs load

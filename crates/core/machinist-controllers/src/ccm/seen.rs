@@ -22,7 +22,7 @@ pub(crate) const BALANCED: &str = "balanced";
 pub(crate) const BY_BALANCER_NAME: &str = "balancername";
 /// Index: Machines by the name of their Node.
 pub(crate) const BY_NODE: &str = "node";
-/// The end of the key of such an annotation.
+/// The end of the key of an annotation that may be the name of a load balancer.
 pub(crate) const NAME_SUFFIX: &str = "/name";
 /// The single value of indexes with a yes-or-no answer.
 pub(crate) const YES: &str = "yes";

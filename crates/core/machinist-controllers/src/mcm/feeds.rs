@@ -22,9 +22,9 @@ use machinist_runtime::{Fed, stored};
 use super::adoption;
 use super::contract::{Mcm, Runtime};
 use super::key::Key;
-use super::machine::reference as machine_reference;
 use super::measure;
 use super::orphaned_token;
+use super::reference::machine_reference;
 use super::seen::{
     BY_CLASS, BY_OWNER, BY_SECRET, BY_UID, DRAINED, HELD, SecretEntry, Seen, TokenEntry, YES,
     differs_from_its_size, machines_without_owner,
@@ -209,7 +209,8 @@ impl Fed<Mcm> for MachineSetFacts {
                     wake.extend(here.map(|(key, _)| Key::Deployment(key.clone())));
                 }
             }
-            // The set's own key, too: no decisions are made under it once the set has a deployment.
+            // The set's own key is woken, too: no decisions are made under it once the set has a
+            // deployment.
             wake.push(Key::Replacement(facts.uid.clone()));
         }
         let marks = |facts: &Arc<Self>| facts.node_marks(true);
@@ -395,8 +396,8 @@ impl Fed<Mcm> for PodFacts {
     }
 }
 
-/// Returns the keys of the Machines that wait for a volume of this pod: the pod may replace one
-/// that was evicted.
+/// Returns the keys of the Machines that wait for a volume of this pod: the pod may replace an
+/// evicted pod.
 fn machines_awaiting_pod(seen: &Seen, pod: &PodFacts) -> Vec<Key> {
     if seen.memory.volume_waits.is_empty() {
         return Vec::new();

@@ -20,7 +20,7 @@ machinist_runtime::keys! {
         Owner(id: ObjectKey) = "owner" every Duration::from_millis(100),
         /// A Node that is being deleted and that no Machine has, by its name.
         Node(name: String) = "node" every Duration::from_millis(100),
-        /// The orphans of the account of a MachineClass. The name is that of Go's queue.
+        /// The orphans of the account of a MachineClass. The name is the name of Go's queue.
         Orphans(class: ObjectKey) = "machinesafetyorphanvms" every Duration::from_secs(1),
         /// A bootstrap token whose Machine is gone, by its id.
         Token(id: String) = "token" every Duration::from_millis(100),

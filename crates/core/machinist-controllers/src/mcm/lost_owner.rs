@@ -15,8 +15,8 @@ use machinist_runtime::{Kind, Observed, Stop};
 
 use super::contract::{Mcm, Runtime, World};
 use super::key::Key;
-use super::machine::reference;
 use super::options::Tools;
+use super::reference::machine_reference;
 use super::seen::Seen;
 
 /// Reason of the Event about a Machine whose owner does not exist.
@@ -56,7 +56,12 @@ impl Kind<Mcm> for LostOwners {
         match action {
             Action::LookForOwner => look_for_owner(runtime, s).await,
             Action::Warn(message) => {
-                runtime.recorder.record(&reference(&s.machine), EventType::Warning, OWNER_MISSING, &message);
+                runtime.recorder.record(
+                    &machine_reference(&s.machine),
+                    EventType::Warning,
+                    OWNER_MISSING,
+                    &message,
+                );
                 tracing::warn!(
                     machine = s.machine.name,
                     set = s.set,
@@ -69,7 +74,7 @@ impl Kind<Mcm> for LostOwners {
     }
 
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
-        Some(reference(&s.machine))
+        Some(machine_reference(&s.machine))
     }
 }
 

@@ -8,9 +8,10 @@
 //! node       the Node and its pods, partly read from the API server directly
 //! drain      evicts pods
 //! instance   driver calls
-//! evidence_recorder  evidence from the results of driver calls
+//! proof_recorder  proof from the results of driver calls
 //! user_data  boot data of the instance
 //! volumes    the volumes of the pods on the Node
+//! memory     changes of the memory about a Machine
 //! ```
 
 use super::seen::Seen;
@@ -29,16 +30,16 @@ use machinist_runtime::{Fed, Kind, Observed, Stop, WhyRecord};
 
 use super::contract::{Mcm, Runtime, World, is_about_turns, may_await_turn};
 use super::key::Key;
-use super::memory::Memory;
 use super::options::Tools;
-use super::reference::object_key;
+use super::reference::machine_reference;
 
 mod act;
 mod drain;
-mod evidence_recorder;
 mod instance;
+mod memory;
 mod node;
 mod observe;
+mod proof_recorder;
 mod status;
 mod token;
 mod user_data;
@@ -46,7 +47,7 @@ mod volumes;
 
 pub(super) use node::look_for;
 pub(super) use observe::{ClassInputs, class_error, has_better_node, identity, node_of, other_nodes};
-pub(super) use status::{deadline_patch, expiry_patch, status_patch};
+pub(super) use status::deadline_patch;
 pub(super) use token::{secret_key, token};
 
 /// The kind Machine in the work loop.
@@ -135,22 +136,6 @@ impl Kind<Mcm> for Machines {
     }
 
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
-        Some(reference(&s.machine))
+        Some(machine_reference(&s.machine))
     }
-}
-
-/// Returns the reference to a Machine for Events.
-pub(super) fn reference(machine: &MachineFacts) -> ObjectReference {
-    super::reference::reference("Machine", &machine.namespace, &machine.name, &machine.uid)
-}
-
-/// Changes the memory about a Machine if the Machine exists, and wakes its key.
-fn remember(runtime: &Runtime, machine: &MachineFacts, change: impl FnOnce(&mut Memory)) {
-    let mut world = runtime.lock();
-    if !world.seen.has_machine(&machine.uid) {
-        return;
-    }
-    change(&mut world.seen.memory);
-    drop(world);
-    runtime.queue.wake(Key::Machine(object_key(&machine.namespace, &machine.name)));
 }

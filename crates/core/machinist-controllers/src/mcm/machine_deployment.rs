@@ -337,7 +337,7 @@ async fn look_for(runtime: &Arc<Runtime>, s: &Snapshot, name: &str) -> Result<()
     }
     if !is_ours {
         let message = format!(
-            "Machine {name} in annotation {} is no Machine of this MachineDeployment: it is deleted already, or the name \
+            "Machine {name} in annotation {} is not a Machine of this MachineDeployment: it is deleted already, or the name \
              is wrong. Nothing was deleted now.",
             annotations::TRIGGER_DELETION
         );
@@ -494,7 +494,7 @@ async fn patch_set(runtime: &Arc<Runtime>, s: &Snapshot, change: SetPatch) -> Re
     Ok(())
 }
 
-/// A patch that removes `spec.rollbackTo`, if the spec is still the one that was read.
+/// A patch that removes `spec.rollbackTo`, if the spec still equals the spec that was read.
 fn without_rollback(deployment: &MachineDeploymentFacts) -> GuardedPatch {
     GuardedPatch::new(&deployment.uid).test_generation(deployment.generation).remove(&["spec", "rollbackTo"])
 }

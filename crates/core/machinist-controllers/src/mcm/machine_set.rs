@@ -90,7 +90,7 @@ impl Kind<Mcm> for Sets {
             limits,
             margins,
             overshooting_since: world.seen.memory.overshooting_since.get(&set.uid).copied(),
-            settled_numbers: world.seen.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),
+            finished_numbers: world.seen.memory.finished_numbers.get(&set.uid).cloned().unwrap_or_default(),
             status_written: world.seen.memory.status_written.get(&set.uid).copied(),
             failure: world.seen.memory.child_failures.get(&set.uid).cloned(),
             late_adoptions: world.seen.memory.late_adoptions_of(&set.uid),
@@ -180,7 +180,7 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             write.patch::<MachineSetFacts>(patch).await?;
             // Only pending numbers need to be remembered.
             let mut world = runtime.lock();
-            if let Some(settled) = world.seen.memory.settled_numbers.get_mut(&set.uid) {
+            if let Some(settled) = world.seen.memory.finished_numbers.get_mut(&set.uid) {
                 settled.retain(|number| reserved.pending.contains(number));
             }
             Ok(())
@@ -335,7 +335,7 @@ async fn create(runtime: &Arc<Runtime>, s: &Snapshot, number: u64, name: &str) -
     }
     let mut world = runtime.lock();
     if world.seen.has_owner(&set.uid) {
-        world.seen.memory.settled_numbers.entry(set.uid.clone()).or_default().insert(number);
+        world.seen.memory.finished_numbers.entry(set.uid.clone()).or_default().insert(number);
     }
     world.seen.memory.child_failures.remove(&set.uid);
     Ok(())

@@ -648,7 +648,8 @@ fn ended(old: &MachineFacts, new: Option<&MachineFacts>, is_released_here: bool)
             all.push(Ended::Drain(old.status.phase_since.unwrap_or(since)));
         }
     }
-    let is_gone = |marker: Option<DeletionMarker>| marker.is_some_and(|it| DeletionMarker::DeleteNode <= it);
+    let is_gone =
+        |marker: Option<DeletionMarker>| marker.is_some_and(|marker| DeletionMarker::DeleteNode <= marker);
     let ends_here = is_released_here && new.is_none_or(|new| !new.has_finalizer) && old.has_finalizer;
     if let Some(since) = old.deleting_since
         && old.provider_id.is_some()

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use machinist_runtime::LAST_WRITES;
 
-/// The evidence of all accounts, by what opens the account of a Machine.
-pub(crate) type Evidence = crate::evidence::Evidence<Opener>;
+/// The proofs of all accounts, by what opens the account of a Machine.
+pub(crate) type Proofs = crate::account_proof::AccountProofs<Opener>;
 
 /// The Secret that opens an account, if a class refers to one, and the place of the cloud. The
 /// instances of one Secret in two places say nothing about each other.
@@ -56,14 +56,14 @@ pub(crate) struct Memory {
     pub listing_until: Option<Timestamp>,
     /// The last read of the Machine of a token that seems to be gone, by UID of the token.
     pub token_looks: BTreeMap<String, OwnerLook>,
-    /// Evidence from the accounts.
-    pub evidence: Evidence,
+    /// Proofs from the accounts.
+    pub proofs: Proofs,
     /// Eviction attempts, by Machine UID, then by pod UID.
     pub evictions: BTreeMap<String, Arc<BTreeMap<String, Eviction>>>,
     /// Waits for the volumes of pods that leave, by Machine UID, then by pod UID.
     pub volume_waits: BTreeMap<String, Arc<BTreeMap<String, VolumeWait>>>,
     /// Numbers of a set's reserved range that are known to be in use, by set UID.
-    pub settled_numbers: BTreeMap<String, BTreeSet<u64>>,
+    pub finished_numbers: BTreeMap<String, BTreeSet<u64>>,
     /// Since when MachineSets have too many Machines, by set UID.
     pub overshooting_since: BTreeMap<String, Timestamp>,
     /// Time of the last status write, by object UID.
@@ -191,7 +191,7 @@ impl Memory {
 
     /// Forgets a deleted owner of children.
     pub(crate) fn forget_owner(&mut self, uid: &str) {
-        self.settled_numbers.remove(uid);
+        self.finished_numbers.remove(uid);
         self.overshooting_since.remove(uid);
         self.status_written.remove(uid);
         self.child_failures.remove(uid);
@@ -223,7 +223,7 @@ impl Memory {
                 ..Answers::default()
             };
         }
-        self.evidence.forget_moments();
+        self.proofs.forget_moments();
         self.evictions.clear();
         self.volume_waits.clear();
         self.overshooting_since.clear();
@@ -239,7 +239,7 @@ impl Memory {
         let machines =
             self.answers.keys().chain(self.evictions.keys()).chain(self.reads.keys()).chain(self.kept.keys());
         let machines: BTreeSet<&String> = machines.collect();
-        let owners = self.settled_numbers.keys().chain(self.status_written.keys());
+        let owners = self.finished_numbers.keys().chain(self.status_written.keys());
         let owners = owners
             .chain(self.child_failures.keys())
             .chain(self.set_failures.keys())

@@ -8,9 +8,9 @@
 //! process    the machine controller and the manager; explain: the same without a controller
 //! ```
 
+mod account_proof;
 mod adoption;
 mod contract;
-mod evidence;
 mod explain;
 mod feeds;
 mod freeze;

@@ -59,7 +59,7 @@ pub struct MachineOptions {
     pub nodes_may_be_elsewhere: bool,
     /// How orphans are collected. If absent, no instance gets the tag with the UID of its
     /// namespace, and no orphan is looked for.
-    pub orphans: Option<orphan::Settings>,
+    pub orphans: Option<orphan::OrphanOptions>,
 }
 
 /// When the machine controller is frozen because an API server does not answer.

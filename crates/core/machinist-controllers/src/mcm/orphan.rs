@@ -20,7 +20,7 @@ use machinist_instance::{AccountId, Instance, ProviderId, Scope};
 use machinist_kube::ObjectKey;
 use machinist_kube::recorder::EventType;
 use machinist_plan::mcm::Plan;
-use machinist_plan::mcm::orphan::{Action, Candidate, LIMIT_PERIOD, Settings, Snapshot};
+use machinist_plan::mcm::orphan::{Action, Candidate, LIMIT_PERIOD, OrphanOptions, Snapshot};
 use machinist_runtime::{Ask, Kind, Lane, Observed, Opened, Remember, Stop};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -145,7 +145,7 @@ impl Kind<Mcm> for Orphans {
     }
 }
 
-fn settings(tools: &Tools) -> Option<Settings> {
+fn settings(tools: &Tools) -> Option<OrphanOptions> {
     tools.machine.as_ref().and_then(|machine| machine.orphans)
 }
 

@@ -183,7 +183,7 @@ async fn disown(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop> {
     } else {
         patch.set_annotation(read, annotations::NOT_MANAGED_BY_MCM, annotations::NOT_MANAGED)
     };
-    // Without a mark, the finalizer may be that of another installation.
+    // Without a mark, the finalizer may belong to another installation.
     let patch = if node.has_finalizer && node.mark().is_some() {
         patch.remove_finalizer(node.finalizers.as_deref(), finalizers::NODE)
     } else {

@@ -17,7 +17,7 @@ use crate::ProcessOptions;
 
 /// A process of the machine API that runs until it is dropped.
 pub type Running = machinist_runtime::Running<Mcm>;
-/// Shows the readiness and the decisions of such a process.
+/// Shows the readiness and the decisions of the process.
 pub type Inspector = machinist_runtime::Inspector<Mcm>;
 
 /// The watches of a process that waits for its Lease, for its metrics.

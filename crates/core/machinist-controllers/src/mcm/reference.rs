@@ -2,6 +2,12 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_kube::ObjectKey;
+use machinist_plan::mcm::facts::MachineFacts;
+
+/// Returns the reference to a Machine for Events.
+pub(super) fn machine_reference(machine: &MachineFacts) -> ObjectReference {
+    reference("Machine", &machine.namespace, &machine.name, &machine.uid)
+}
 
 /// Returns the reference to an object of the machine API for Events.
 pub(super) fn reference(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {

@@ -14,10 +14,10 @@ use machinist_plan::mcm::replacement::{Action, NodeOf, Snapshot};
 
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
-use super::machine::{deadline_patch, identity, look_for, node_of, other_nodes, reference};
+use super::machine::{deadline_patch, identity, look_for, node_of, other_nodes};
 use super::memory::NeverJoined;
 use super::options::Tools;
-use super::reference::object_key;
+use super::reference::{machine_reference, object_key};
 use super::seen::{BY_OWNER, BY_UID, NO_OWNER, Seen};
 use super::server_freeze::frozen_by_server;
 use machinist_plan::mcm::Plan;
@@ -125,7 +125,7 @@ impl Kind<Mcm> for Replacements {
             rows.insert(set.uid.clone(), NeverJoined { count: before.saturating_add(1), last: s.now });
         }
         let said = write.operation.as_ref().map_or("", |operation| operation.description.as_str());
-        runtime.recorder.record(&reference(&machine), EventType::Warning, event, said);
+        runtime.recorder.record(&machine_reference(&machine), EventType::Warning, event, said);
         Ok(())
     }
 

@@ -68,8 +68,8 @@ pub struct Seen {
 
 /// A Secret of the control cluster: facts for planners, data for drivers.
 ///
-/// The namespace may have many Secrets. The process keeps the content of those to which a class
-/// refers, and forgets that of the others at their first pass.
+/// The namespace may have many Secrets. The process keeps the content of each Secret to which a
+/// class refers, and forgets the content of the others at their first pass.
 pub(crate) struct SecretEntry {
     pub facts: Arc<SecretFacts>,
     /// Absent if it was forgotten.

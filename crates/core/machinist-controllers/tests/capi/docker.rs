@@ -56,7 +56,7 @@ impl Docker {
         self.world.docker_cluster("c").await;
         self.world.machine("c", "c-cp", true).await;
         self.world.machine("c", "c-w", false).await;
-        self.world.settle(30).await;
+        self.world.run_for(30).await;
     }
 
     pub(super) async fn machine(&self, name: &str) -> Value {
@@ -111,7 +111,7 @@ async fn a_machine_takes_few_writes() {
     let docker = Docker::new().await;
     let _running = docker.start();
     docker.with_machines().await;
-    docker.world.settle(600).await;
+    docker.world.run_for(600).await;
     for name in ["c-cp", "c-w"] {
         assert_eq!(condition(&docker.machine(name).await, "Ready").0, "True");
         let writes = docker.world.writes.lock().expect("no panic");
@@ -150,7 +150,7 @@ async fn the_node_gets_its_provider_id() {
         taints.is_none_or(|taints| taints.iter().all(|taint| taint.key != cloud))
     };
     assert!(!is_initialized(&node), "the server keeps the taint of a new Node");
-    docker.world.settle(90).await;
+    docker.world.run_for(90).await;
     let node = nodes.get("c-cp").await.expect("the Node");
     assert!(is_initialized(&node), "{node:?}");
     assert_eq!(node.spec.expect("a spec").provider_id.as_deref(), Some("docker:////c-cp"));
@@ -162,14 +162,14 @@ async fn a_pause_stops_all_work_and_deletion() {
     let _running = docker.start();
     docker.with_machines().await;
     docker.world.merge("Cluster", "c", json!({"spec": {"paused": true}})).await;
-    docker.world.settle(5).await;
+    docker.world.run_for(5).await;
     docker.world.delete("DockerMachine", "c-w").await;
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     let machine = docker.machine("c-w").await;
     assert_eq!(condition(&machine, "Paused"), ("True".to_owned(), "Paused".to_owned()), "{machine}");
     assert!(docker.engine.state().deleted.is_empty());
     docker.world.merge("Cluster", "c", json!({"spec": {"paused": false}})).await;
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     assert!(docker.machine("c-w").await.is_null());
     assert_eq!(docker.engine.state().deleted, ["c-w"]);
 }
@@ -195,7 +195,7 @@ async fn a_moved_cluster_keeps_its_containers() {
         assert_ne!(new["metadata"]["uid"], old["metadata"]["uid"]);
     }
     let _running = docker.start();
-    docker.world.settle(90).await;
+    docker.world.run_for(90).await;
     for name in ["c-cp", "c-w"] {
         let machine = docker.machine(name).await;
         assert_eq!(machine["status"]["initialization"]["provisioned"], true, "{machine}");
@@ -208,7 +208,7 @@ async fn a_moved_cluster_keeps_its_containers() {
         assert_eq!(bootstraps, [1, 1]);
     }
     docker.world.delete("DockerMachine", "c-w").await;
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     assert!(docker.machine("c-w").await.is_null());
     assert_eq!(docker.engine.state().deleted, ["c-w"], "the moved object owns its container");
 }
@@ -238,10 +238,10 @@ async fn the_load_balancer_outlives_the_control_plane() {
     let _running = docker.start();
     docker.with_machines().await;
     docker.world.delete("DockerCluster", "c").await;
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     assert!(docker.engine.state().balancers.contains_key("c-lb"));
     docker.world.delete("DockerMachine", "c-cp").await;
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     assert!(docker.machine("c-cp").await.is_null());
     assert!(docker.world.get("DockerCluster", "c").await.is_null());
     assert!(docker.engine.state().balancers.is_empty());
@@ -254,7 +254,7 @@ async fn a_load_balancer_with_another_address_is_reported() {
     let _running = docker.start();
     docker.with_machines().await;
     docker.engine.state().moves = 1;
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     let cluster = docker.world.get("DockerCluster", "c").await;
     let changed = ("False".to_owned(), "AddressChanged".to_owned());
     assert_eq!(condition(&cluster, "LoadBalancerAvailable"), changed, "{cluster}");
@@ -263,7 +263,7 @@ async fn a_load_balancer_with_another_address_is_reported() {
     let events = docker.world.events("AddressChanged").await;
     assert_eq!(events.len(), 1, "one Event, although the state lasts: {events:?}");
     docker.engine.state().moves = 0;
-    docker.world.settle(30).await;
+    docker.world.run_for(30).await;
     let cluster = docker.world.get("DockerCluster", "c").await;
     assert_eq!(condition(&cluster, "LoadBalancerAvailable").0, "True", "{cluster}");
 }
@@ -276,7 +276,7 @@ async fn an_externally_managed_cluster_is_left_alone() {
     let metadata = json!({"name": "c", "annotations": {"cluster.x-k8s.io/managed-by": ""}});
     docker.world.create_with("DockerCluster", metadata, json!({})).await;
     docker.world.cluster("c", "DockerCluster").await;
-    docker.world.settle(30).await;
+    docker.world.run_for(30).await;
     let cluster = docker.world.get("DockerCluster", "c").await;
     assert!(cluster["status"].is_null() && cluster["metadata"]["finalizers"].is_null(), "{cluster}");
     assert_eq!(docker.engine.state().calls, 0);
@@ -291,12 +291,12 @@ async fn another_engine_proves_no_absence() {
     let other = Engine::new("b");
     let _running = docker.start_with(&other, CoreApi::Beta2);
     docker.world.delete("DockerMachine", "c-w").await;
-    docker.world.settle(600).await;
+    docker.world.run_for(600).await;
     assert!(!docker.machine("c-w").await.is_null(), "the container may exist on the first engine");
     assert_eq!(other.state().calls, 0);
     let annotations = json!({"metadata": {"annotations": {"machinist.dev/abandon-containers": "true"}}});
     docker.world.merge("DockerMachine", "c-w", annotations).await;
-    docker.world.settle(10).await;
+    docker.world.run_for(10).await;
     assert!(docker.machine("c-w").await.is_null(), "a user gave the container up");
 }
 
@@ -306,7 +306,7 @@ async fn a_failed_bootstrap_is_reported_and_not_repeated() {
     docker.engine.state().bootstrap_fails = true;
     let _running = docker.start();
     docker.with_machines().await;
-    docker.world.settle(300).await;
+    docker.world.run_for(300).await;
     let machine = docker.machine("c-w").await;
     assert_eq!(condition(&machine, "BootstrapCompleted"), ("False".to_owned(), "Failed".to_owned()));
     assert_eq!(condition(&machine, "Ready").0, "False");
@@ -331,10 +331,10 @@ async fn skipped_parts_of_the_user_data_are_reported() {
     docker.engine.state().skips = vec!["mounts".to_owned(), "ntp".to_owned()];
     let running = docker.start();
     docker.with_machines().await;
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     drop(running);
     let _running = docker.start();
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     let machine = docker.machine("c-w").await;
     assert_eq!(condition(&machine, "BootstrapCompleted").0, "True");
     let conditions = machine["status"]["conditions"].as_array().expect("conditions");
@@ -354,7 +354,7 @@ async fn a_machine_without_a_problem_has_no_event() {
     let docker = Docker::new().await;
     let _running = docker.start();
     docker.with_machines().await;
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     assert_eq!(condition(&docker.machine("c-w").await, "Ready").0, "True");
     assert_eq!(docker.world.events("").await, [""; 0]);
 }
@@ -388,6 +388,6 @@ async fn waits_and_failures_are_visible() {
         ("False".to_owned(), "NotProvisioned".to_owned())
     );
     docker.engine.state().fails_to_create = false;
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     assert_eq!(condition(&docker.machine("c-w").await, "Ready").0, "True");
 }

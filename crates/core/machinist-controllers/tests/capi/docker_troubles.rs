@@ -31,7 +31,7 @@ impl Docker {
     async fn with_cluster() -> Self {
         let docker = Self::new().await;
         docker.world.docker_cluster("c").await;
-        docker.world.settle(10).await;
+        docker.world.run_for(10).await;
         docker
     }
 
@@ -39,7 +39,7 @@ impl Docker {
     async fn with_worker() -> Self {
         let docker = Self::with_cluster().await;
         docker.world.machine("c", "c-w", false).await;
-        docker.world.settle(30).await;
+        docker.world.run_for(30).await;
         assert_eq!(docker.worker("Ready").await.0, "True");
         docker
     }
@@ -56,7 +56,7 @@ impl Docker {
     /// Waits until the worker is ready, and checks that it has one container, bootstrapped once.
     async fn recovers(&self) {
         self.seen.has(Trouble::None);
-        self.world.settle(400).await;
+        self.world.run_for(400).await;
         assert_eq!(self.worker("Ready").await.0, "True");
         let state = self.engine.state();
         assert_eq!(state.created, ["c-w"]);
@@ -77,7 +77,7 @@ async fn a_missing_socket_is_reported_until_docker_starts() {
     docker.seen.has(Trouble::NoSocket);
     docker.world.docker_cluster("c").await;
     docker.world.machine("c", "c-w", false).await;
-    docker.world.settle(30).await;
+    docker.world.run_for(30).await;
     let (status, reason, message) = docker.cluster("LoadBalancerAvailable").await;
     assert_eq!((status.as_str(), reason.as_str()), ("False", "EngineClosed"));
     assert!(message.contains("no engine runs at unix://") && message.contains("Start Docker"), "{message}");
@@ -88,15 +88,15 @@ async fn a_missing_socket_is_reported_until_docker_starts() {
 async fn a_deletion_waits_for_an_engine_that_is_down() {
     let docker = Docker::with_worker().await;
     docker.seen.has(Trouble::NoSocket);
-    docker.world.settle(200).await;
+    docker.world.run_for(200).await;
     let (status, reason, message) = docker.worker("ContainerProvisioned").await;
     assert_eq!((status.as_str(), reason.as_str()), ("Unknown", "EngineClosed"), "its container may run");
     assert!(message.contains("Start Docker"), "{message}");
     docker.world.delete("DockerMachine", "c-w").await;
-    docker.world.settle(600).await;
+    docker.world.run_for(600).await;
     assert!(docker.world.get("DockerMachine", "c-w").await.is_object(), "the container may exist");
     docker.seen.has(Trouble::None);
-    docker.world.settle(400).await;
+    docker.world.run_for(400).await;
     assert!(docker.world.get("DockerMachine", "c-w").await.is_null());
     assert_eq!(docker.engine.state().deleted, ["c-w"]);
 }
@@ -106,7 +106,7 @@ async fn an_engine_without_answers_creates_one_container() {
     let docker = Docker::with_cluster().await;
     docker.seen.has(Trouble::Silent);
     docker.world.machine("c", "c-w", false).await;
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     let (status, reason, message) = docker.worker("ContainerProvisioned").await;
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NotProvisioned"), "{message}");
     docker.recovers().await;
@@ -117,7 +117,7 @@ async fn an_error_after_its_effect_creates_one_container() {
     let docker = Docker::with_cluster().await;
     docker.seen.has(Trouble::FailsAfterwards);
     docker.world.machine("c", "c-w", false).await;
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     let (status, reason, message) = docker.worker("ContainerProvisioned").await;
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NotProvisioned"));
     assert!(message.contains("status 500"), "{message}");
@@ -141,14 +141,14 @@ async fn a_taken_name_is_reported_and_its_container_is_kept() {
             state.containers.insert("c-x".to_owned(), other);
         }
         docker.world.machine("c", "c-x", false).await;
-        docker.world.settle(60).await;
+        docker.world.run_for(60).await;
         let machine = docker.world.get("DockerMachine", "c-x").await;
         let (status, reason, message) = shown(&machine, "ContainerProvisioned");
         assert_eq!((status.as_str(), reason.as_str()), ("False", "NotProvisioned"), "{message}");
         assert!(message.contains("another key"), "{message}");
         assert_eq!(machine["spec"]["providerID"], Value::Null, "the container is not ours");
         docker.world.delete("DockerMachine", "c-x").await;
-        docker.world.settle(300).await;
+        docker.world.run_for(300).await;
         assert!(docker.world.get("DockerMachine", "c-x").await.is_null(), "key {key:?}");
         assert!(docker.engine.state().containers.contains_key("c-x"), "never deleted");
         assert!(docker.engine.state().deleted.is_empty());
@@ -163,7 +163,7 @@ async fn a_killed_container_is_reported_until_it_runs_again() {
         state.containers.get_mut("c-w").expect("created").instance.power = power;
     };
     power(Power::Stopped);
-    docker.world.settle(90).await;
+    docker.world.run_for(90).await;
     let (status, reason, message) = docker.worker("ContainerProvisioned").await;
     assert_eq!((status.as_str(), reason.as_str()), ("False", "ContainerStopped"), "{message}");
     assert_eq!(docker.worker("Ready").await.0, "False");
@@ -189,9 +189,9 @@ async fn a_restarted_host_changes_only_addresses() {
         };
     };
     change(Power::Stopped, 0);
-    docker.world.settle(30).await;
+    docker.world.run_for(30).await;
     docker.seen.has(Trouble::None);
-    docker.world.settle(90).await;
+    docker.world.run_for(90).await;
     assert_eq!(docker.worker("ContainerProvisioned").await.1, "ContainerStopped");
     change(Power::Running, 99);
     docker.recovers().await;
@@ -207,10 +207,10 @@ async fn a_late_creation_leaves_no_container() {
     let docker = Docker::with_cluster().await;
     docker.seen.has(Trouble::CreatesLater);
     docker.world.machine("c", "c-w", false).await;
-    docker.world.settle(10).await;
+    docker.world.run_for(10).await;
     assert_eq!(docker.engine.state().created, ["c-w"], "the repeated call has created it");
     docker.world.delete("DockerMachine", "c-w").await;
-    docker.world.settle(LATER.as_secs() + 60).await;
+    docker.world.run_for(LATER.as_secs() + 60).await;
     assert!(docker.world.get("DockerMachine", "c-w").await.is_null());
     let state = docker.engine.state();
     assert!(state.containers.is_empty(), "{:?}", state.containers.keys());
@@ -221,10 +221,10 @@ async fn a_late_creation_leaves_no_load_balancer() {
     let docker = Docker::new().await;
     docker.seen.has(Trouble::BalancesLater);
     docker.world.docker_cluster("c").await;
-    docker.world.settle(10).await;
+    docker.world.run_for(10).await;
     assert_eq!(docker.engine.state().balancers.len(), 1, "the repeated call has created it");
     docker.world.delete("DockerCluster", "c").await;
-    docker.world.settle(LATER.as_secs() + 60).await;
+    docker.world.run_for(LATER.as_secs() + 60).await;
     assert!(docker.world.get("DockerCluster", "c").await.is_null());
     let state = docker.engine.state();
     assert!(state.balancers.is_empty(), "{:?}", state.balancers.keys());

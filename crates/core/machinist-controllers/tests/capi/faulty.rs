@@ -142,7 +142,7 @@ impl Faulty {
         }
     }
 
-    /// Returns the trouble of a call. That of a single change ends with it.
+    /// Returns the trouble of a call. The trouble of a single change ends with it.
     fn trouble(&self, nature: Nature) -> Trouble {
         let mut trouble = self.trouble.lock().expect("no thread panicked with the lock");
         match (*trouble, nature) {

@@ -196,7 +196,7 @@ async fn a_request_is_sent_once_and_fulfilled() {
         .create("MailgunCluster", "alone", json!({"priority": "Urgent", "request": "x", "requester": "a@b"}))
         .await;
     world.request("hello").await;
-    world.settle(60).await;
+    world.run_for(60).await;
     assert_eq!(post.times(), [1], "without an owner no mail is sent");
     let object = world.mail_of("hello").await;
     assert_eq!(condition(&object, "Ready").0, "True", "{object}");
@@ -234,7 +234,7 @@ async fn a_rejected_mail_is_sent_after_a_correction() {
     post.fails_with(Fault::Rejects);
     let _running = world.mailgun(&post, "one");
     world.request("hello").await;
-    world.settle(600).await;
+    world.run_for(600).await;
     assert_eq!(post.calls.load(Ordering::Relaxed), 1, "the same mail would be rejected again");
     let object = world.mail_of("hello").await;
     assert_eq!(condition(&object, "RequestSent").1, "Rejected", "{object}");
@@ -243,7 +243,7 @@ async fn a_rejected_mail_is_sent_after_a_correction() {
     post.fails_with(Fault::None);
     let correction = json!({"spec": {"recipients": ["human@example.com"]}});
     world.merge("MailgunCluster", "hello", correction).await;
-    world.settle(30).await;
+    world.run_for(30).await;
     assert_eq!(post.times(), [1]);
 }
 
@@ -253,7 +253,7 @@ async fn an_unreachable_service_is_asked_until_it_answers() {
     post.fails_with(Fault::CannotBeReached);
     let _running = world.mailgun(&post, "one");
     world.request("hello").await;
-    world.settle(600).await;
+    world.run_for(600).await;
     let object = world.mail_of("hello").await;
     assert_eq!(condition(&object, "RequestSent"), ("False".to_owned(), "Unavailable".to_owned()), "{object}");
     let status = |path: &&String| path.ends_with("/hello/status");
@@ -261,7 +261,7 @@ async fn an_unreachable_service_is_asked_until_it_answers() {
     assert!(writes <= 3, "{writes} writes of a state that does not change");
     assert_eq!(world.events("Unavailable").await.len(), 1, "one Event, although the state lasts");
     post.fails_with(Fault::None);
-    world.settle(600).await;
+    world.run_for(600).await;
     assert_eq!(post.times(), [1]);
     assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Sent");
 }
@@ -273,9 +273,9 @@ async fn an_unknown_outcome_is_looked_up() {
         post.fails_with(fault);
         let _running = world.mailgun(&post, "one");
         world.request("hello").await;
-        world.settle(5).await;
+        world.run_for(5).await;
         post.fails_with(Fault::None);
-        world.settle(2400).await;
+        world.run_for(2400).await;
         assert_eq!(post.times(), [1]);
         assert_eq!(post.calls.load(Ordering::Relaxed), calls);
         assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Sent");
@@ -288,7 +288,7 @@ async fn a_user_decides_if_the_service_cannot_be_asked() {
     post.fails_with(Fault::CannotBeAsked);
     let running = world.mailgun(&post, "one");
     world.request("hello").await;
-    world.settle(900).await;
+    world.run_for(900).await;
     assert_eq!(post.calls.load(Ordering::Relaxed), 1, "never sent again without a decision");
     let why = running.inspector().whys();
     assert!(why.iter().any(|(_, record)| record.why.reason.code() == "MailOnHold"), "{why:?}");
@@ -300,7 +300,7 @@ async fn a_user_decides_if_the_service_cannot_be_asked() {
             json!({"metadata": {"annotations": {"machinist.dev/resend": "yes"}}}),
         )
         .await;
-    world.settle(10).await;
+    world.run_for(10).await;
     assert_eq!(post.times(), [1]);
     let object = world.mail_of("hello").await;
     assert!(object["metadata"]["annotations"]["machinist.dev/resend"].is_null(), "{object}");
@@ -315,7 +315,7 @@ async fn two_processes_send_one_mail() {
     for name in ["a", "b", "c", "d"] {
         world.request(name).await;
     }
-    world.settle(900).await;
+    world.run_for(900).await;
     assert_eq!(post.times(), [1, 1, 1, 1]);
 }
 
@@ -325,7 +325,7 @@ async fn a_restored_request_is_not_sent_again() {
     let (world, post) = (World::new().await, Post::default());
     let running = world.mailgun(&post, "one");
     world.request("hello").await;
-    world.settle(10).await;
+    world.run_for(10).await;
     drop(running);
     let old = world.mail_of("hello").await;
     for keeps_annotations in [true, false] {
@@ -336,7 +336,7 @@ async fn a_restored_request_is_not_sent_again() {
         }
         world.create_with("MailgunCluster", metadata, old["spec"].clone()).await;
         let running = world.mailgun(&post, "two");
-        world.settle(3000).await;
+        world.run_for(3000).await;
         drop(running);
         assert_eq!(post.times(), [1]);
         let object = world.mail_of("hello").await;
@@ -356,7 +356,7 @@ async fn a_mail_from_before_a_restore_is_not_sent_again() {
     pass(60).await;
     let _running = world.mailgun(&post, "one");
     world.request("other").await;
-    world.settle(60).await;
+    world.run_for(60).await;
     assert_eq!((post.times(), post.calls.load(Ordering::Relaxed)), (vec![1, 1], 1));
     let object = world.mail_of("hello").await;
     assert_eq!(condition(&object, "RequestSent").1, "Sent", "{object}");
@@ -379,24 +379,24 @@ async fn a_restored_object_sends_no_second_mail_of_the_process() {
             let mut backup = world.mail_of("hello").await;
             if earlier_attempt {
                 world.cluster("hello", "MailgunCluster").await;
-                world.settle(60).await;
+                world.run_for(60).await;
                 backup = world.mail_of("hello").await;
                 let known = backup["metadata"]["annotations"].to_string();
                 assert!(known.contains("Unknown"), "{backup}");
                 // The first attempt was not accepted, so the second one follows.
                 post.fails_with(fault);
-                world.settle(2200).await;
+                world.run_for(2200).await;
             } else {
                 world.cluster("hello", "MailgunCluster").await;
-                world.settle(5).await;
+                world.run_for(5).await;
             }
             assert_eq!(post.times(), [1], "earlier attempt: {earlier_attempt}");
             world.delete("MailgunCluster", "hello").await;
-            world.settle(20).await;
+            world.run_for(20).await;
             world.server.load(backup).expect("the object is restored");
-            world.settle(600).await;
+            world.run_for(600).await;
             post.fails_with(Fault::None);
-            world.settle(2500).await;
+            world.run_for(2500).await;
             assert_eq!(post.times(), [1], "earlier attempt: {earlier_attempt}");
             let object = world.mail_of("hello").await;
             assert_eq!(condition(&object, "RequestSent").1, "Sent", "{object}");
@@ -425,12 +425,12 @@ async fn a_step_of_the_clock_sends_no_second_mail() {
             drop(running);
             running = world.mailgun(&post, "two");
         }
-        world.settle(240).await;
+        world.run_for(240).await;
         let object = world.mail_of("hello").await;
         let is_unknown = object["metadata"]["annotations"]["machinist.dev/sent-at"].is_null();
         assert_eq!(is_unknown, restarts, "{object}");
         post.fails_with(Fault::None);
-        world.settle(600).await;
+        world.run_for(600).await;
         drop(running);
         assert_eq!((post.times(), post.calls.load(Ordering::Relaxed)), (vec![1], 1), "{restarts}");
         assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Sent");

@@ -58,7 +58,7 @@ async fn a_request_may_have_its_own_recipients() {
     });
     world.create("MailgunCluster", "own", spec).await;
     world.cluster("own", "MailgunCluster").await;
-    world.settle(30).await;
+    world.run_for(30).await;
     let accepted = post.accepted.lock().expect("no panic");
     let mut recipients: Vec<&[String]> =
         accepted.values().map(|(_, mail)| mail.recipients.as_slice()).collect();
@@ -74,7 +74,7 @@ async fn a_throttled_mail_is_sent_later() {
     post.fails_with(Fault::Throttles);
     let _running = world.mailgun(&post, "one");
     world.request("hello").await;
-    world.settle(290).await;
+    world.run_for(290).await;
     assert_eq!(post.calls.load(Ordering::Relaxed), 1);
     let object = world.mail_of("hello").await;
     let annotations = &object["metadata"]["annotations"];
@@ -94,7 +94,7 @@ async fn a_stored_message_id_sends_no_second_mail() {
     let (world, post) = (World::new().await, Post::default());
     let running = world.mailgun(&post, "one");
     world.request("hello").await;
-    world.settle(10).await;
+    world.run_for(10).await;
     world.merge("MailgunCluster", "hello", json!({"spec": {"request": "Another text."}})).await;
     pass(4000).await;
     drop(running);
@@ -109,13 +109,13 @@ async fn a_copy_of_a_sent_request_is_sent_without_its_message_id() {
     let (world, post) = (World::new().await, Post::default());
     let _running = world.mailgun(&post, "one");
     world.request("hello").await;
-    world.settle(10).await;
+    world.run_for(10).await;
     let original = world.mail_of("hello").await;
     let metadata = json!({"name": "copy", "annotations": original["metadata"]["annotations"]});
     let mut spec = original["spec"].clone();
     world.cluster("copy", "MailgunCluster").await;
     world.create_with("MailgunCluster", metadata.clone(), spec.clone()).await;
-    world.settle(30).await;
+    world.run_for(30).await;
     let object = world.mail_of("copy").await;
     assert_eq!(condition(&object, "RequestSent"), ("False".to_owned(), "Rejected".to_owned()), "{object}");
     assert_eq!(post.times(), [1]);
@@ -123,7 +123,7 @@ async fn a_copy_of_a_sent_request_is_sent_without_its_message_id() {
     let message_id = spec.as_object_mut().and_then(|spec| spec.remove("messageID"));
     world.delete("MailgunCluster", "copy").await;
     world.create_with("MailgunCluster", metadata, spec).await;
-    world.settle(30).await;
+    world.run_for(30).await;
     let object = world.mail_of("copy").await;
     assert_eq!(condition(&object, "RequestSent").1, "Sent", "{object}");
     assert_eq!(post.times(), [1, 1]);
@@ -144,11 +144,11 @@ async fn a_machine_is_requested_and_fulfilled() {
     spec["infrastructureRef"]["kind"] = json!("MailgunMachine");
     spec["bootstrap"] = json!({});
     world.create_with("Machine", metadata, spec).await;
-    world.settle(60).await;
+    world.run_for(60).await;
     assert_eq!(post.times(), [1], "only the cluster is requested");
     world.bootstrap_data("c-m", json!({"value": "token: abcdef.0123456789abcdef"})).await;
     world.merge("Machine", "c-m", json!({"spec": {"bootstrap": {"dataSecretName": "c-m"}}})).await;
-    world.settle(30).await;
+    world.run_for(30).await;
     assert_eq!(post.times(), [1, 1]);
     let mail = {
         let accepted = post.accepted.lock().expect("no panic");
@@ -161,7 +161,7 @@ async fn a_machine_is_requested_and_fulfilled() {
     let machine = world.get("MailgunMachine", "c-m").await;
     assert_eq!(condition(&machine, "Fulfilled").1, "WaitingForFulfilment");
     world.merge("MailgunMachine", "c-m", json!({"spec": {"providerID": "metal://7"}})).await;
-    world.settle(5).await;
+    world.run_for(5).await;
     let machine = world.get("MailgunMachine", "c-m").await;
     assert_eq!(machine["status"]["initialization"]["provisioned"], true, "{machine}");
     assert_eq!(world.get("Machine", "c-m").await["spec"]["providerID"], "metal://7");
@@ -176,17 +176,17 @@ async fn a_paused_or_unlabelled_request_sends_nothing() {
     let options = CapiOptions { watch_filter: Some("ours".to_owned()), ..CapiOptions::new(serves, core) };
     let _running = world.start_in("", options);
     world.request("hello").await;
-    world.settle(30).await;
+    world.run_for(30).await;
     assert!(post.times().is_empty(), "no label");
     world.merge("Cluster", "hello", json!({"spec": {"paused": true}})).await;
     let labels = json!({"metadata": {"labels": {"cluster.x-k8s.io/watch-filter": "ours"}}});
     world.merge("MailgunCluster", "hello", labels).await;
-    world.settle(30).await;
+    world.run_for(30).await;
     assert!(post.times().is_empty(), "paused");
     let paused = condition(&world.mail_of("hello").await, "Paused");
     assert_eq!(paused, ("True".to_owned(), "Paused".to_owned()));
     world.merge("Cluster", "hello", json!({"spec": {"paused": false}})).await;
-    world.settle(10).await;
+    world.run_for(10).await;
     assert_eq!(post.times(), [1]);
 }
 
@@ -201,10 +201,10 @@ async fn a_restored_request_whose_mail_is_shown_late_is_not_resent() {
     post.fails_with(Fault::FailsAfterwardsAndHides);
     pass(60).await;
     let _running = world.mailgun(&post, "one");
-    world.settle(1700).await;
+    world.run_for(1700).await;
     assert_eq!((post.times(), post.calls.load(Ordering::Relaxed)), (vec![1], 0));
     post.fails_with(Fault::None);
-    world.settle(600).await;
+    world.run_for(600).await;
     assert_eq!((post.times(), post.calls.load(Ordering::Relaxed)), (vec![1], 0));
     assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Sent");
 }
@@ -220,14 +220,14 @@ async fn a_recipient_of_another_domain_gets_no_mail() {
     });
     world.create("MailgunCluster", "own", spec).await;
     world.cluster("own", "MailgunCluster").await;
-    world.settle(60).await;
+    world.run_for(60).await;
     let object = world.mail_of("own").await;
     assert_eq!(condition(&object, "RequestSent"), ("False".to_owned(), "Rejected".to_owned()), "{object}");
     assert!(object["status"].to_string().contains("spec.recipients[1]"), "{object}");
     assert_eq!(post.calls.load(Ordering::Relaxed), 0);
     let corrected = json!({"spec": {"recipients": ["a@example.com", "b@example.org"]}});
     world.merge("MailgunCluster", "own", corrected).await;
-    world.settle(60).await;
+    world.run_for(60).await;
     assert_eq!(post.times(), [1]);
 }
 
@@ -238,10 +238,10 @@ async fn a_mail_that_is_shown_late_is_not_sent_again() {
     post.fails_with(Fault::FailsAfterwardsAndHides);
     let _running = world.mailgun(&post, "one");
     world.request("hello").await;
-    world.settle(1700).await;
+    world.run_for(1700).await;
     assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Uncertain");
     post.fails_with(Fault::None);
-    world.settle(600).await;
+    world.run_for(600).await;
     assert_eq!((post.times(), post.calls.load(Ordering::Relaxed)), (vec![1], 1));
     assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Sent");
 }

@@ -16,7 +16,7 @@ impl World {
     }
 
     /// Lets providers and core controllers work for a time.
-    pub(super) async fn settle(&self, seconds: u64) {
+    pub(super) async fn run_for(&self, seconds: u64) {
         for _ in 0..seconds {
             self.core_round().await;
             super::pass(1).await;

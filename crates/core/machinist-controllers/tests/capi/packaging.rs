@@ -29,7 +29,7 @@ fn substituted(text: &str) -> (String, BTreeSet<String>) {
             None => (variable, None),
         };
         let is_name = |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_';
-        assert!(!name.is_empty() && name.chars().all(is_name), "${{{variable}}} is no variable");
+        assert!(!name.is_empty() && name.chars().all(is_name), "${{{variable}}} is not a variable");
         let value = match (name, default) {
             (_, Some(default)) => default.trim_matches('"').to_owned(),
             (name, None) => {

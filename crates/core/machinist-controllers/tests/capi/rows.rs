@@ -26,10 +26,10 @@ async fn a_lost_write_of_the_status_is_repeated() {
     docker.with_machines().await;
     docker.world.loses_status.store(true, Ordering::Relaxed);
     docker.world.machine("c", "c-late", false).await;
-    docker.world.settle(30).await;
+    docker.world.run_for(30).await;
     assert_eq!(docker.machine("c-late").await["status"], Value::Null);
     docker.world.loses_status.store(false, Ordering::Relaxed);
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     assert_eq!(condition(&docker.machine("c-late").await, "Ready").0, "True");
     assert_eq!(docker.engine.state().containers["c-late"].bootstraps, 1);
 }
@@ -53,13 +53,13 @@ async fn a_machine_waits_for_its_infrastructure() {
     let running = docker.start();
     docker.world.cluster("c", "DockerCluster").await;
     docker.world.machine("c", "c-cp", true).await;
-    docker.world.settle(30).await;
+    docker.world.run_for(30).await;
     assert_eq!(code(&running, "c-cp"), "InfrastructureMissing");
     let machine = docker.machine("c-cp").await;
     assert!(machine["metadata"]["finalizers"].is_null() && machine["status"].is_null(), "{machine}");
     assert_eq!(docker.engine.state().calls, 0);
     docker.world.create("DockerCluster", "c", json!({})).await;
-    docker.world.settle(30).await;
+    docker.world.run_for(30).await;
     assert_eq!(condition(&docker.machine("c-cp").await, "Ready").0, "True");
 }
 
@@ -84,7 +84,7 @@ async fn the_condition_of_a_pause_follows_its_cause() {
     }
     assert_eq!(code(&running, "c-w"), "Paused");
     let before = docker.machine("c-w").await["metadata"]["resourceVersion"].clone();
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     let after = docker.machine("c-w").await["metadata"]["resourceVersion"].clone();
     assert_eq!(before, after, "a paused object is written once");
     let free = json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": null}}});
@@ -101,7 +101,7 @@ async fn the_end_of_a_pause_wakes_the_cluster() {
     let _running = docker.start();
     docker.world.docker_cluster("c").await;
     docker.world.merge("Cluster", "c", json!({"spec": {"paused": true}})).await;
-    docker.world.settle(30).await;
+    docker.world.run_for(30).await;
     let cluster = docker.world.get("DockerCluster", "c").await;
     assert_eq!((docker.engine.state().calls, &cluster["metadata"]["finalizers"]), (0, &Value::Null));
     docker.world.merge("Cluster", "c", json!({"spec": {"paused": false}})).await;
@@ -135,7 +135,7 @@ async fn bootstrap_data_is_read_when_it_can_be_used() {
         if let Some(data) = data {
             docker.world.bootstrap_data("c-w", data).await;
         }
-        docker.world.settle(20).await;
+        docker.world.run_for(20).await;
         let machine = docker.machine("c-w").await;
         assert_eq!(condition(&machine, "BootstrapCompleted").1, reason, "{machine}");
         assert!(machine.to_string().contains("Secret c-w"), "the Secret is named: {machine}");
@@ -149,7 +149,7 @@ async fn bootstrap_data_is_read_when_it_can_be_used() {
             secrets.delete("c-w", &Default::default()).await.expect("the Secret is deleted");
         }
         docker.world.bootstrap_data("c-w", correct).await;
-        docker.world.settle(120).await;
+        docker.world.run_for(120).await;
         let container = docker.engine.state().containers["c-w"].clone();
         assert_eq!((container.bootstraps, container.format), (1, Some(format)));
     }
@@ -177,14 +177,14 @@ async fn a_failed_deletion_keeps_the_finalizer() {
     docker.with_machines().await;
     docker.engine.state().fails_to_delete = true;
     docker.world.delete("DockerMachine", "c-w").await;
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     let machine = docker.machine("c-w").await;
     assert!(machine["metadata"]["finalizers"].is_array(), "{machine}");
     let deleting = ("False".to_owned(), "Deleting".to_owned());
     assert_eq!(condition(&machine, "ContainerProvisioned"), deleting);
     assert_eq!(code(&running, "c-w"), "CallFailed");
     docker.engine.state().fails_to_delete = false;
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     assert!(docker.machine("c-w").await.is_null());
     assert!(!docker.engine.state().containers.contains_key("c-w"));
 }
@@ -201,7 +201,7 @@ async fn a_change_of_the_machine_wakes_its_infrastructure() {
     let mut spec = machine_spec("c", "c-cp");
     spec["bootstrap"] = json!({});
     docker.world.create_with("Machine", metadata, spec).await;
-    docker.world.settle(20).await;
+    docker.world.run_for(20).await;
     assert_eq!(code(&running, "c-cp"), "BootstrapDataMissing");
     assert!(docker.engine.state().containers.is_empty());
     let ready = json!({"spec": {"bootstrap": {"dataSecretName": "c-cp"}}});
@@ -231,14 +231,14 @@ async fn machines_of_a_template_are_provisioned() {
         }]);
         let spec = template["spec"]["template"]["spec"].clone();
         docker.world.create_with("DockerMachine", metadata, spec).await;
-        docker.world.settle(10).await;
+        docker.world.run_for(10).await;
         let clone = docker.machine(name).await;
         assert!(clone["metadata"]["finalizers"].is_null(), "the owner is not a Machine yet: {clone}");
         docker.world.bootstrap_data(name, json!({"value": "#cloud-config\n"})).await;
         let metadata = machine_metadata("c", name, false);
         docker.world.create_with("Machine", metadata, machine_spec("c", name)).await;
     }
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     for name in ["c-md-1", "c-md-2"] {
         let clone = docker.machine(name).await;
         assert_eq!(condition(&clone, "Ready").0, "True", "{clone}");
@@ -260,7 +260,7 @@ async fn fields_of_others_survive() {
     metadata["finalizers"] = json!(["example.com/keep"]);
     docker.world.create_with("DockerMachine", metadata, json!({})).await;
     docker.world.create_with("Machine", machine_metadata("c", "c-w", false), machine_spec("c", "c-w")).await;
-    docker.world.settle(5).await;
+    docker.world.run_for(5).await;
     let mut conditions = docker.machine("c-w").await["status"]["conditions"].clone();
     let theirs = json!({
         "type": "Audited", "status": "True", "reason": "Theirs", "message": "",
@@ -268,12 +268,12 @@ async fn fields_of_others_survive() {
     });
     conditions.as_array_mut().expect("conditions").push(theirs);
     docker.world.merge_status("DockerMachine", "c-w", json!({"conditions": conditions})).await;
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     let machine = docker.machine("c-w").await;
     assert_eq!(condition(&machine, "Ready").0, "True", "{machine}");
     assert_eq!(condition(&machine, "Audited"), ("True".to_owned(), "Theirs".to_owned()));
     docker.world.delete("DockerMachine", "c-w").await;
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     let machine = docker.machine("c-w").await;
     let metadata = &machine["metadata"];
     assert_eq!(metadata["finalizers"], json!(["example.com/keep"]), "only our finalizer is removed");
@@ -303,12 +303,12 @@ async fn a_process_serves_its_namespace_and_label_only() {
     for (kind, name) in [("DockerCluster", "c"), ("DockerMachine", "c-cp")] {
         docker.world.merge(kind, name, ours.clone()).await;
     }
-    docker.world.settle(30).await;
+    docker.world.run_for(30).await;
     drop((elsewhere, filtered));
     let containers: Vec<String> = docker.engine.state().containers.keys().cloned().collect();
     assert_eq!(containers, ["c-cp"], "the worker has no label");
     let _here = start(NAMESPACE, None);
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     assert_eq!(condition(&docker.machine("c-w").await, "Ready").0, "True");
     assert_eq!(docker.machine("c-w").await["metadata"]["labels"][CLUSTER_NAME_LABEL], "c");
 }

@@ -20,13 +20,13 @@ async fn a_deleted_cluster_leaves_nothing_behind() {
     for name in ["c-w", "c-cp"] {
         docker.world.delete("Machine", name).await;
         docker.world.delete("DockerMachine", name).await;
-        docker.world.settle(60).await;
+        docker.world.run_for(60).await;
         assert!(docker.machine(name).await.is_null());
     }
     docker.world.delete("DockerCluster", "c").await;
-    docker.world.settle(30).await;
+    docker.world.run_for(30).await;
     docker.world.delete("Cluster", "c").await;
-    docker.world.settle(5).await;
+    docker.world.run_for(5).await;
     assert!(docker.world.get("DockerCluster", "c").await.is_null());
     let state = docker.engine.state();
     assert!(state.containers.is_empty() && state.balancers.is_empty());
@@ -54,18 +54,18 @@ async fn a_control_plane_is_drained_before_it_is_deleted() {
     docker.world.docker_cluster("c").await;
     for name in ["c-1", "c-2", "c-3"] {
         docker.world.machine("c", name, true).await;
-        docker.world.settle(30).await;
+        docker.world.run_for(30).await;
         assert_eq!(condition(&docker.machine(name).await, "Ready").0, "True");
     }
     assert_eq!(docker.weights(), weights(&[("c-1", 100), ("c-2", 100), ("c-3", 100)]));
     let hold = json!({"metadata": {"finalizers": ["machine.cluster.x-k8s.io"]}});
     docker.world.merge("Machine", "c-2", hold).await;
     docker.world.delete("Machine", "c-2").await;
-    docker.world.settle(15).await;
+    docker.world.run_for(15).await;
     assert_eq!(docker.weights(), weights(&[("c-1", 100), ("c-2", 0), ("c-3", 100)]));
     assert!(docker.engine.state().deleted.is_empty(), "its API server still has connections");
     docker.world.delete("DockerMachine", "c-2").await;
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     assert_eq!(docker.weights(), weights(&[("c-1", 100), ("c-3", 100)]));
     assert_eq!(docker.engine.state().deleted, ["c-2"]);
     assert!(docker.machine("c-2").await.is_null());
@@ -100,15 +100,15 @@ async fn a_restarted_container_reports_its_new_address() {
         instance.addresses = address.into_iter().collect();
     };
     change(Power::Stopped, None);
-    docker.world.settle(70).await;
+    docker.world.run_for(70).await;
     let machine = docker.machine("c-w").await;
     let stopped = ("False".to_owned(), "ContainerStopped".to_owned());
     assert_eq!(condition(&machine, "ContainerProvisioned"), stopped);
     assert_eq!(machine["status"]["initialization"]["provisioned"], true, "the mark stays");
     change(Power::Running, None);
-    docker.world.settle(70).await;
+    docker.world.run_for(70).await;
     change(Power::Running, Some("172.18.0.99"));
-    docker.world.settle(7).await;
+    docker.world.run_for(7).await;
     let machine = docker.machine("c-w").await;
     assert_eq!(machine["status"]["addresses"][1]["address"], "172.18.0.99", "within 5 seconds");
     assert_eq!(condition(&machine, "Ready").0, "True");
@@ -123,14 +123,14 @@ async fn a_pause_in_each_phase_stops_the_work() {
         let _running = docker.start();
         docker.world.docker_cluster("c").await;
         docker.world.machine("c", "c-cp", true).await;
-        docker.world.settle(seconds).await;
+        docker.world.run_for(seconds).await;
         docker.world.merge("Cluster", "c", json!({"spec": {"paused": true}})).await;
         pass(2).await;
         let calls = docker.engine.state().calls;
-        docker.world.settle(60).await;
+        docker.world.run_for(60).await;
         assert_eq!(docker.engine.state().calls, calls, "paused after {seconds} s");
         docker.world.merge("Cluster", "c", json!({"spec": {"paused": false}})).await;
-        docker.world.settle(90).await;
+        docker.world.run_for(90).await;
         let machine = docker.machine("c-cp").await;
         assert_eq!(condition(&machine, "Ready").0, "True", "paused after {seconds} s: {machine}");
         assert_eq!(docker.engine.state().containers["c-cp"].bootstraps, 1);
@@ -152,13 +152,13 @@ async fn a_container_of_another_object_is_left_alone() {
         theirs
     };
     docker.world.machine("c", "c-twin", false).await;
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     let machine = docker.machine("c-twin").await;
     let reason = condition(&machine, "ContainerProvisioned");
     assert_eq!(reason, ("False".to_owned(), "NotProvisioned".to_owned()), "{machine}");
     docker.world.delete("Machine", "c-twin").await;
     docker.world.delete("DockerMachine", "c-twin").await;
-    docker.world.settle(600).await;
+    docker.world.run_for(600).await;
     let state = docker.engine.state();
     assert_eq!(state.containers["c-twin"].instance, theirs.instance);
     assert!(state.deleted.is_empty());
@@ -190,7 +190,7 @@ async fn a_container_of_upstream_is_taken_over() {
     docker.world.create_with("Machine", machine_metadata("c", "c-w", false), machine_spec("c", "c-w")).await;
     docker.world.merge_status("Machine", "c-w", json!({"nodeRef": {"name": "c-w"}})).await;
     let _running = docker.start();
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     let machine = docker.machine("c-w").await;
     assert_eq!(condition(&machine, "Ready").0, "True", "{machine}");
     {
@@ -198,7 +198,7 @@ async fn a_container_of_upstream_is_taken_over() {
         assert_eq!((state.created.len(), state.containers["c-w"].bootstraps), (0, 0));
     }
     docker.world.delete("DockerMachine", "c-w").await;
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     assert!(docker.machine("c-w").await.is_null());
     assert_eq!(docker.engine.state().deleted, ["c-w"]);
 }
@@ -213,7 +213,7 @@ async fn a_control_plane_that_moved_in_a_restart_is_reported() {
         docker.with_machines().await;
         docker.engine.state().deals_out_addresses = is_dynamic;
         docker.engine.state().restart();
-        docker.world.settle(120).await;
+        docker.world.run_for(120).await;
         let machine = docker.machine("c-cp").await;
         let worker = docker.machine("c-w").await;
         assert_eq!(condition(&worker, "Ready").0, "True", "a kubelet reports its new address: {worker}");
@@ -227,7 +227,7 @@ async fn a_control_plane_that_moved_in_a_restart_is_reported() {
             assert_eq!(reported.0, "True", "{machine}");
         }
         docker.engine.state().restart();
-        docker.world.settle(120).await;
+        docker.world.run_for(120).await;
         let machine = docker.machine("c-cp").await;
         assert_eq!(condition(&machine, "Ready").0, "True", "two containers: it has its address again");
     }
@@ -256,7 +256,7 @@ async fn a_copied_key_does_not_stop_the_original() {
             .create_with("Machine", machine_metadata("c", name, false), machine_spec("c", name))
             .await;
     }
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     for name in ["c-key", "c-id"] {
         let copy = docker.machine(name).await;
         assert_eq!(
@@ -276,16 +276,16 @@ async fn a_copied_key_does_not_stop_the_original() {
     // A new container address is a change that the original has to follow.
     docker.engine.state().containers.get_mut("c-w").expect("a container").instance.addresses =
         vec![Address { kind: AddressKind::InternalIP, address: "172.18.0.99".to_owned() }];
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     let original = docker.machine("c-w").await;
     assert_eq!(condition(&original, "Ready").0, "True", "{original}");
     assert!(original["status"]["addresses"].to_string().contains("172.18.0.99"), "it goes on: {original}");
     docker.world.delete("DockerMachine", "c-key").await;
     docker.world.delete("DockerMachine", "c-id").await;
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     assert_eq!(docker.engine.state().deleted, [""; 0], "the container of the original stays");
     docker.world.delete("DockerMachine", "c-w").await;
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     assert!(docker.machine("c-w").await.is_null(), "the original is deleted");
     assert_eq!(docker.engine.state().deleted, ["c-w"]);
 }
@@ -328,11 +328,11 @@ async fn a_written_id_gives_no_container_of_others() {
             .world
             .create_with("Machine", machine_metadata("c", "c-x", false), machine_spec("c", "c-x"))
             .await;
-        docker.world.settle(200).await;
+        docker.world.run_for(200).await;
         let case = format!("label {label:?}, recorded: {is_recorded}");
         assert_eq!(docker.engine.state().containers["database"].bootstraps, 0, "{case}");
         docker.world.delete("DockerMachine", "c-x").await;
-        docker.world.settle(600).await;
+        docker.world.run_for(600).await;
         let is_of_the_cluster = label == Some("c") && is_recorded;
         let is_left = docker.engine.state().containers.contains_key("database");
         assert_eq!(is_left, !is_of_the_cluster, "{case}");
@@ -350,7 +350,7 @@ async fn a_deletion_needs_no_workload_cluster() {
     for name in ["c-w", "c-cp"] {
         docker.world.delete("DockerMachine", name).await;
     }
-    docker.world.settle(120).await;
+    docker.world.run_for(120).await;
     assert!(docker.machine("c-w").await.is_null() && docker.machine("c-cp").await.is_null());
     assert!(docker.engine.state().containers.is_empty());
 }
@@ -367,12 +367,12 @@ async fn a_crash_at_any_request_repeats_no_bootstrap() {
             docker.world.machine("c", "c-cp", true).await;
             docker.world.left.store(point, Ordering::Relaxed);
             let first = docker.start();
-            docker.world.settle(20).await;
+            docker.world.run_for(20).await;
             drop(first);
             let is_complete = 0 < docker.world.left.load(Ordering::Relaxed);
             docker.world.left.store(usize::MAX, Ordering::Relaxed);
             let _second = docker.start();
-            docker.world.settle(90).await;
+            docker.world.run_for(90).await;
             let machine = docker.machine("c-cp").await;
             let context = format!("crash at {point}, after the effect: {after}: {machine}");
             assert_eq!(condition(&machine, "Ready").0, "True", "{context}");
@@ -396,7 +396,7 @@ async fn a_template_of_a_user_reaches_the_load_balancer() {
     let spec = json!({"loadBalancer": {"customHAProxyConfigTemplateRef": {"name": "lb"}}});
     docker.world.create("DockerCluster", "c", spec).await;
     docker.world.cluster("c", "DockerCluster").await;
-    docker.world.settle(10).await;
+    docker.world.run_for(10).await;
     let cluster = docker.world.get("DockerCluster", "c").await;
     assert_eq!(condition(&cluster, "LoadBalancerAvailable").0, "False");
     assert!(cluster.to_string().contains("ConfigMap lb does not exist"), "{cluster}");
@@ -405,7 +405,7 @@ async fn a_template_of_a_user_reaches_the_load_balancer() {
         kube::Api::namespaced(docker.world.user.clone(), super::NAMESPACE);
     let created = serde_json::from_value(map("one")).expect("a ConfigMap");
     maps.create(&Default::default(), &created).await.expect("accepted");
-    docker.world.settle(60).await;
+    docker.world.run_for(60).await;
     let template = || {
         let state = docker.engine.state();
         state.balancers.get("c-lb").and_then(|(spec, _)| spec.options.get("haproxy-template").cloned())

@@ -25,11 +25,11 @@ async fn a_queued_creation_needs_a_fresh_watch_in_its_turn() {
     let capi = CapiOptions::new(Serves::Docker(options), CoreApi::Beta2);
     let _running = docker.world.start_over(client, "", capi);
     docker.world.docker_cluster("c").await;
-    docker.world.settle(10).await;
+    docker.world.run_for(10).await;
     for number in 0..12 {
         docker.world.machine("c", &format!("c-w-{number}"), false).await;
     }
-    docker.world.settle(20).await;
+    docker.world.run_for(20).await;
     let created = || docker.engine.state().created.len();
     let before = created();
     link.set(Link::Frozen);
@@ -40,6 +40,6 @@ async fn a_queued_creation_needs_a_fresh_watch_in_its_turn() {
     pass(900).await;
     assert_eq!(created(), by_fresh_facts, "no creation begins by old facts");
     link.set(Link::Up);
-    docker.world.settle(400).await;
+    docker.world.run_for(400).await;
     assert_eq!(created(), 12, "the rest is created after the outage");
 }

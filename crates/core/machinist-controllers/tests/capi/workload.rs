@@ -114,13 +114,13 @@ impl Case {
 #[tokio::test(start_paused = true)]
 async fn a_renewed_kubeconfig_is_used() {
     let case = Case::new().await;
-    case.docker.world.settle(10).await;
+    case.docker.world.run_for(10).await;
     assert!(case.why().contains("Secret c-kubeconfig does not exist"), "{}", case.why());
     case.kubeconfig("https://old:6443", "{}").await;
-    case.docker.world.settle(60).await;
+    case.docker.world.run_for(60).await;
     assert!(case.why().contains("no route to host"), "{}", case.why());
     case.kubeconfig("https://new:6443", "{}").await;
-    case.docker.world.settle(60).await;
+    case.docker.world.run_for(60).await;
     assert_eq!(case.node_id().await.as_deref(), Some("docker:////c-w"));
     let asked = case.asked.lock().expect("no panic").clone();
     assert!(asked.contains(&"https://old:6443".to_owned()), "{asked:?}");
@@ -132,7 +132,7 @@ async fn a_kubeconfig_that_runs_a_program_is_rejected() {
     let case = Case::new().await;
     case.kubeconfig("https://new:6443", "{exec: {apiVersion: client.authentication.k8s.io/v1, command: sh}}")
         .await;
-    case.docker.world.settle(60).await;
+    case.docker.world.run_for(60).await;
     assert!(case.why().contains("users[0].user.exec is not allowed"), "{}", case.why());
     assert!(case.asked.lock().expect("no panic").is_empty());
     assert_eq!(case.node_id().await, None);
@@ -143,7 +143,7 @@ async fn a_kubeconfig_that_runs_a_program_is_rejected() {
 async fn the_client_of_a_deleted_cluster_is_dropped() {
     let case = Case::new().await;
     case.kubeconfig("https://new:6443", "{}").await;
-    case.docker.world.settle(60).await;
+    case.docker.world.run_for(60).await;
     assert!(0.0 < case.clients() && case.clients() < 1.5, "{}", case.clients());
     case.docker.world.delete("Cluster", "c").await;
     pass(5).await;

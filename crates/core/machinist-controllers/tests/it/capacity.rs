@@ -24,7 +24,6 @@ async fn shown(world: &World) -> (Option<String>, Option<String>) {
     (capacity.get(RESOURCE).map(|quantity| quantity.0.clone()), annotations.get(key).cloned())
 }
 
-/// T-53.
 #[tokio::test(start_paused = true)]
 async fn t_53_the_capacity_of_a_node_follows_its_class() {
     let world = World::new().await;

@@ -85,7 +85,7 @@ async fn a_name_without_a_machine_is_reported_and_removed() {
     assert_eq!(
         event.message.as_deref(),
         Some(
-            "Machine stranger in annotation node.machine.sapcloud.io/trigger-deletion-by-mcm is no Machine of this \
+            "Machine stranger in annotation node.machine.sapcloud.io/trigger-deletion-by-mcm is not a Machine of this \
              MachineDeployment: it is deleted already, or the name is wrong. Nothing was deleted now."
         )
     );

@@ -1,5 +1,5 @@
-//! Tests of what a driver gets beside its class: the text that it returned with the last error
-//! (`status.lastKnownState`), and the annotations of the Machine's node template.
+//! Tests of what a driver gets in addition to its class: the text that it returned with the last
+//! error (`status.lastKnownState`), and the annotations of the Machine's node template.
 
 use std::sync::Mutex;
 
@@ -18,7 +18,7 @@ struct PartlyMade {
     seen: Specs,
 }
 
-/// Starts the processes with such a cloud.
+/// Starts the processes with a [`PartlyMade`] cloud.
 fn start(world: &World) -> (Specs, (Running, Running)) {
     let seen = Specs::default();
     let given = seen.clone();

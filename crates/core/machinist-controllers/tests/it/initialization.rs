@@ -25,7 +25,6 @@ const INITIALIZED: (Operation, CallOutcome) = (Operation::Initialize, CallOutcom
 const UNAVAILABLE: (Operation, CallOutcome) =
     (Operation::Initialize, CallOutcome::Refused(Code::ServiceUnavailable));
 
-/// T-05 and T-13.
 #[tokio::test(start_paused = true)]
 async fn t_05_t_13_a_failed_initialization_is_repeated() {
     let world = World::new().await;

@@ -137,8 +137,8 @@ async fn a_late_replacement_does_not_fail_a_recovered_machine() {
     let _successor = world.start_successor();
     world.until_phase(Phase::Running).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // The Machine is unhealthy again, but not for long: its phase is the one that the late decision
-    // was based on, but the time differs.
+    // The Machine is unhealthy again, but not for long: its phase is the phase of the late
+    // decision, but the time differs.
     world.set_ready("Unknown").await;
     world.until_phase(Phase::Unknown).await;
     assert_eq!(held.arrive().await, StatusCode::UNPROCESSABLE_ENTITY);

@@ -131,7 +131,8 @@ async fn the_last_leaders_finish_the_machines_of_a_namespace() {
             all == [0] && secrets.is_empty()
         })
         .await;
-    // Kubernetes creates no Lease and no Event in such a namespace. All else is permitted.
+    // Kubernetes creates no Lease and no Event in a namespace that is being deleted. All else is
+    // permitted.
     let is_missing_right = |request: &Arc<AuditRecord>| {
         request.code == 403
             && request.user_agent.starts_with("machine-controller")

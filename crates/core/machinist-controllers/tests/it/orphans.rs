@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_driver::Instances;
 use machinist_instance::{Instance, InstanceKey, InstanceRef, InstanceSpec, Scope, Sighting};
-use machinist_plan::mcm::orphan::Settings;
+use machinist_plan::mcm::orphan::OrphanOptions;
 
 use super::*;
 
@@ -31,7 +31,7 @@ impl World {
     }
 
     /// Starts both processes. `settings` says how orphans are collected.
-    fn collect(&self, settings: Settings) -> (Running, Running) {
+    fn collect(&self, settings: OrphanOptions) -> (Running, Running) {
         self.start_with(|options| options.orphans = Some(settings))
     }
 
@@ -44,11 +44,11 @@ impl World {
     }
 }
 
-/// T-57 with real requests: the age, a second sighting, and no Node.
+/// Checks with real requests the age, a second sighting, and that no Node exists.
 #[tokio::test(start_paused = true)]
 async fn t_57_an_instance_without_machine_and_node_is_collected() {
     let world = World::new().await;
-    let processes = world.collect(Settings::default());
+    let processes = world.collect(OrphanOptions::default());
     let [lost, kept] = world.two_workers().await;
     let namespaces: Api<Namespace> = Api::all(world.user.clone());
     let uid = namespaces.get(NAMESPACE).await.expect("the namespace").metadata.uid;
@@ -60,7 +60,7 @@ async fn t_57_an_instance_without_machine_and_node_is_collected() {
         world.erase_machine(name).await;
     }
     world.delete_node(&lost).await;
-    let _processes = world.collect(Settings::default());
+    let _processes = world.collect(OrphanOptions::default());
     // The manager gives the names again, and an instance has the name until it is collected.
     tokio::time::sleep(MINUTE * 18).await;
     assert!(world.has_instance(&lost), "it is younger than the creation timeout");
@@ -82,7 +82,7 @@ async fn t_57_an_instance_without_machine_and_node_is_collected() {
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_only_reports_deletes_nothing() {
     let world = World::new().await;
-    let settings = Settings { deletes: false, ..Settings::default() };
+    let settings = OrphanOptions { deletes: false, ..OrphanOptions::default() };
     let processes = world.collect(settings);
     let [lost, _] = world.two_workers().await;
     drop(processes);
@@ -134,7 +134,7 @@ async fn gap_5_an_instance_of_go_without_a_machine_is_reported() {
     let provider = over_sim::provider(&world.cloud, Marked);
     let _processes = world.start_with(|options| {
         options.providers = provider.into();
-        options.orphans = Some(Settings::default());
+        options.orphans = Some(OrphanOptions::default());
     });
     tokio::time::sleep(MINUTE * 5).await;
     assert!(world.events("OrphanedInstance").await.is_empty(), "one list is not enough");
@@ -150,7 +150,7 @@ async fn gap_5_an_instance_of_go_without_a_machine_is_reported() {
 #[tokio::test(start_paused = true)]
 async fn an_account_without_orphans_costs_one_list_per_period() {
     let world = World::new().await;
-    let _processes = world.collect(Settings::default());
+    let _processes = world.collect(OrphanOptions::default());
     world.two_workers().await;
     tokio::time::sleep(MINUTE * 5).await;
     let before = world.cloud.call_counts();
@@ -170,7 +170,7 @@ async fn an_account_without_orphans_costs_one_list_per_period() {
 #[tokio::test(start_paused = true)]
 async fn a_class_that_decides_nothing_is_no_lost_key() {
     let world = World::new().await;
-    let (machine_controller, _manager) = world.collect(Settings::default());
+    let (machine_controller, _manager) = world.collect(OrphanOptions::default());
     world.two_workers().await;
     let classes: Api<MachineClass> = Api::namespaced(world.user.clone(), NAMESPACE);
     let class = classes.get("c").await.expect("the class");

@@ -90,7 +90,7 @@ fn condition(node: &Node) -> Option<(String, String)> {
     Some((condition.status.clone(), condition.message.clone().unwrap_or_default()))
 }
 
-/// T-103, T-106: from the failure to the replacement.
+/// From the failure to the replacement.
 #[tokio::test(start_paused = true)]
 async fn t_103_t_106_a_failed_machine_is_kept_until_the_expiry() {
     let world = World::new().await;
@@ -125,7 +125,7 @@ async fn t_103_t_106_a_failed_machine_is_kept_until_the_expiry() {
     assert!(others.iter().all(|other| other.metadata.uid != machine.metadata.uid), "it is replaced");
 }
 
-/// T-102, T-104: a Machine that runs keeps its pods, and the Node of a user stays as it was.
+/// A Machine that runs keeps its pods, and the Node of a user stays as it was.
 #[tokio::test(start_paused = true)]
 async fn t_102_t_104_a_running_machine_is_kept_until_false() {
     let world = World::new().await;
@@ -155,7 +155,7 @@ async fn t_102_t_104_a_running_machine_is_kept_until_false() {
     assert_eq!(node.spec.unwrap_or_default().unschedulable, Some(true), "the cordon of the user stays");
 }
 
-/// T-105: a Machine that recovers is free again, and may be drained by the next failure.
+/// A Machine that recovers is free again, and may be drained by the next failure.
 #[tokio::test(start_paused = true)]
 async fn t_105_a_machine_that_recovers_loses_the_taint() {
     let world = World::new().await;
@@ -211,7 +211,7 @@ async fn a_blocked_drain_forces_nothing_and_is_shown() {
     assert_eq!(world.cloud.alive(), 1, "the instance stays");
 }
 
-/// T-79: the manager preserves as many failed Machines as the deployment allows.
+/// The manager preserves as many failed Machines as the deployment allows.
 #[tokio::test(start_paused = true)]
 async fn t_79_failed_machines_are_preserved_automatically() {
     let world = World::new().await;

@@ -10,7 +10,7 @@ fn is_of_manager(request: &AuditRecord, resource: &str) -> bool {
     request.user_agent == "manager" && request.resource == resource
 }
 
-/// Acceptance case T-77: creations start with one Machine, and end at the first rejection.
+/// Creations start with one Machine, and end at the first rejection.
 #[tokio::test(start_paused = true)]
 async fn t_77_after_a_rejected_creation_no_other_one_is_sent() {
     let world = World::new().await;
@@ -35,7 +35,6 @@ async fn t_77_after_a_rejected_creation_no_other_one_is_sent() {
     world.until("ten machines exist", async |w| w.machines().await.len() == 10).await;
 }
 
-/// Acceptance case T-78.
 #[tokio::test(start_paused = true)]
 async fn t_78_a_rejected_deletion_leaves_the_machine_as_it_is() {
     let world = World::new().await;

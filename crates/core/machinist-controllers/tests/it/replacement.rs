@@ -120,7 +120,7 @@ async fn an_adopted_set_shares_the_limit_of_its_deployment() {
     assert_eq!(failed(&world).await, ["a"]);
 }
 
-/// Acceptance case T-31: the Machines of another deployment do not count.
+/// The Machines of another deployment do not count.
 #[tokio::test(start_paused = true)]
 async fn t_31_each_deployment_replaces_a_machine() {
     let world = World::new().await;

@@ -172,9 +172,9 @@ async fn a_long_stop_of_the_controller_ends_no_deadline() {
     split.assert_none_replaced(2);
 }
 
-/// T-55 and T-56: the controller is frozen while the Nodes are not fresh and their API server does
-/// not answer. The first answer ends the freeze, and no Machine becomes Running for it: the time of
-/// an Unknown Machine leaves the freeze out.
+/// The controller is frozen while the Nodes are not fresh and their API server does not answer. The
+/// first answer ends the freeze, and no Machine becomes Running for it: the time of an Unknown
+/// Machine leaves the freeze out.
 #[tokio::test(start_paused = true)]
 async fn t_55_t_56_the_freeze_is_the_silence_of_an_api_server() {
     for link in [Link::Refused, Link::Hanging, Link::Frozen, Link::Denied(503)] {

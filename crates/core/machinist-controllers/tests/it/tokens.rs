@@ -43,8 +43,8 @@ async fn a_token_without_its_machine_is_deleted() {
     world.until("an instance exists", async |w| w.cloud.alive() == 1).await;
     let left = token_names(&world).await;
     assert!(!left.contains(&"bootstrap-token-aaaaaa".to_owned()), "{left:?}");
-    assert_eq!(left.len(), 3, "the token of the living Machine and those of others stay: {left:?}");
-    // One that appears later.
+    assert_eq!(left.len(), 3, "the token of the living Machine and the tokens of others stay: {left:?}");
+    // A token that appears later.
     leave_token(&world, "dddddd", Some("test/default/uid-gone")).await;
     world.until("it is deleted", async |w| token_names(w).await.len() == 3).await;
     world.until_running(1).await;
@@ -67,7 +67,7 @@ async fn the_token_of_a_machine_without_finalizer_is_deleted() {
     world.until("the token is gone", async |w| token_names(w).await.is_empty()).await;
 }
 
-/// F-08: the instance of a failed Machine must not join any longer.
+/// The instance of a failed Machine must not join any longer.
 #[tokio::test(start_paused = true)]
 async fn f08_a_failed_machine_has_no_token() {
     let world = World::new().await;

@@ -37,8 +37,8 @@ fn start(world: &World) -> (Running, Running) {
     })
 }
 
-/// T-58 and T-59, with the added conditions: the mark of a Node names no other installation, and a
-/// list shows no Machine of the Node.
+/// Added conditions: the mark of a Node names no other installation, and a list shows no Machine of
+/// the Node.
 #[tokio::test(start_paused = true)]
 async fn t_58_t_59_a_node_is_annotated_until_it_has_a_machine() {
     let world = World::new().await;

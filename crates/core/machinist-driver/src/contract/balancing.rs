@@ -8,7 +8,8 @@ use machinist_instance::{
 };
 
 use super::bench::{Bench, check, fail};
-use super::{Ending, Played, cases};
+use super::case::cases;
+use super::ending::{Ending, Played};
 use crate::Balancers;
 
 /// Number of calls until a change must have ended. The time of the subject passes between them.

@@ -11,7 +11,8 @@ use machinist_instance::{
     Place, Power, Promises, ProviderId, Sighting, UserData,
 };
 
-use super::{Ending, Hook, LABEL_LETTERS, Played, Subject, Trouble};
+use super::ending::{Ending, Played};
+use super::subject::{Hook, LABEL_LETTERS, Subject, Trouble};
 use crate::{Driver, Initializer};
 
 /// A stand-in for a bootstrap token. No error message may contain it.
@@ -226,11 +227,11 @@ impl<'a> Bench<'a> {
         self.quiet(self.try_delete(which, owner).await, "delete")
     }
 
-    /// Arranges trouble, or skips the case if the cloud cannot produce it.
-    pub(crate) async fn arrange(&self, trouble: Trouble) -> Played {
-        match self.subject.arrange(trouble).await {
+    /// Injects trouble, or skips the case if the cloud cannot produce it.
+    pub(crate) async fn inject(&self, trouble: Trouble) -> Played {
+        match self.subject.inject(trouble).await {
             Hook::Arranged => Ok(()),
-            Hook::Missing => Err(Ending::Skip(format!("this cloud cannot arrange {trouble:?}"))),
+            Hook::Missing => Err(Ending::Skip(format!("this cloud cannot inject {trouble:?}"))),
         }
     }
 

@@ -6,7 +6,8 @@ use futures::future::join_all;
 use machinist_instance::{CreateGuarantee, InstanceSpec, UserData};
 
 use super::bench::{Bench, by_key, check, fail, present};
-use super::{Ending, Played, cases};
+use super::case::cases;
+use super::ending::{Ending, Played};
 
 /// Number of concurrent callers: enough for their calls to overlap.
 const CONCURRENT_CALLERS: usize = 8;

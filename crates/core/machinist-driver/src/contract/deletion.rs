@@ -3,7 +3,9 @@
 use machinist_instance::{ErrorKind, Instance, InstanceRef, InstanceSpec, Power, Sighting};
 
 use super::bench::{Bench, by_id, by_key, check, fail, present};
-use super::{Played, Trouble, cases};
+use super::case::cases;
+use super::ending::Played;
+use super::subject::Trouble;
 
 cases![
     a_deleted_instance_becomes_absent,
@@ -98,7 +100,7 @@ async fn remove(bench: &Bench<'_>, spec: &InstanceSpec, made: &Instance) -> Play
 }
 
 async fn find_shows_an_instance_until_its_deletion_ends(bench: &Bench<'_>) -> Played {
-    bench.arrange(Trouble::SlowDeletion).await?;
+    bench.inject(Trouble::SlowDeletion).await?;
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
     bench.wait_until_visible().await;
@@ -169,10 +171,10 @@ async fn parts_of_a_failed_creation_are_deleted(bench: &Bench<'_>) -> Played {
 
 /// Begins a creation that ends after the first part, and finds that part.
 async fn half_made(bench: &Bench<'_>, spec: &InstanceSpec) -> Played<InstanceRef> {
-    bench.arrange(Trouble::RefusedAfterParts).await?;
+    bench.inject(Trouble::RefusedAfterParts).await?;
     let error = bench.fails(bench.driver.instances().ensure(spec).await, "ensure", "an error")?;
     check(error.may_have_effect(), || format!("ensure: expected an error with a state, got {error}"))?;
-    bench.subject.calm().await;
+    bench.subject.clear_trouble().await;
     let which = InstanceRef { name: Some(spec.name.clone()), ..by_key(&spec.key) };
     match bench.find(&which).await? {
         Sighting::Parts(parts) if !parts.is_empty() => Ok(which),

@@ -4,7 +4,8 @@
 use machinist_instance::RecordedId;
 
 use super::bench::{Bench, check, fail};
-use super::{Ending, Played, cases};
+use super::case::cases;
+use super::ending::{Ending, Played};
 
 cases![
     the_id_of_a_created_instance_parses_as_ours,

@@ -4,7 +4,8 @@ use machinist_instance::{ErrorKind, InstanceSpec};
 use serde_json::Value;
 
 use super::bench::{Bench, by_id, check, fail};
-use super::{Ending, Played, cases};
+use super::case::cases;
+use super::ending::{Ending, Played};
 use crate::Initializer;
 
 cases![

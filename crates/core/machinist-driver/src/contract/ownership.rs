@@ -3,7 +3,9 @@
 use machinist_instance::{ErrorKind, InstanceRef, InstanceSpec, KeyTag, Marks, Place, Scope, Sighting};
 
 use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
-use super::{Ending, Hook, Played, cases};
+use super::case::cases;
+use super::ending::{Ending, Played};
+use super::subject::Hook;
 
 cases![
     reads_return_the_cluster_of_an_instance,

@@ -4,7 +4,8 @@ use machinist_instance::{InstanceSpec, KeyScope, Place, Sighting};
 use serde_json::Value;
 
 use super::bench::{Bench, by_id, by_key, by_name, check, fail};
-use super::{Ending, Played, cases};
+use super::case::cases;
+use super::ending::{Ending, Played};
 
 cases![
     an_id_names_the_place_of_its_instance_or_none,

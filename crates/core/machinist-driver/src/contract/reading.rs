@@ -3,7 +3,9 @@
 use machinist_instance::{CreateGuarantee, ErrorKind, Foreign, InstanceRef, InstanceSpec, Scope, Sighting};
 
 use super::bench::{Bench, by_id, by_key, by_name, check, fail, present};
-use super::{Played, Trouble, cases};
+use super::case::cases;
+use super::ending::Played;
+use super::subject::Trouble;
 
 /// Number of listed instances: enough to detect a list that stops early.
 const LISTED: usize = 5;
@@ -96,7 +98,7 @@ async fn list_is_complete_and_filters_by_cluster(bench: &Bench<'_>) -> Played {
 }
 
 async fn reads_show_a_new_instance_within_the_promised_time(bench: &Bench<'_>) -> Played {
-    bench.arrange(Trouble::SlowReads).await?;
+    bench.inject(Trouble::SlowReads).await?;
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
     match (bench.driver.instances().ensure(&spec).await, bench.promises().create) {

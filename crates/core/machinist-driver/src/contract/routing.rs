@@ -6,7 +6,8 @@ use std::time::Duration;
 use machinist_instance::{AddressKind, ErrorKind, Instance, Progress, Route, RouteSpec, Sighting};
 
 use super::bench::{Bench, check, fail};
-use super::{Ending, Played, cases};
+use super::case::cases;
+use super::ending::{Ending, Played};
 use crate::Routes;
 
 /// Number of calls until a change must have ended. The time of the subject passes between them.

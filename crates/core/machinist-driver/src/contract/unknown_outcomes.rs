@@ -3,7 +3,9 @@
 use machinist_instance::ErrorKind;
 
 use super::bench::{Bench, by_id, check};
-use super::{DriverVerb, Played, Trouble, cases};
+use super::case::cases;
+use super::ending::Played;
+use super::subject::{DriverVerb, Trouble};
 
 cases![
     ensure_failing_after_its_effect_is_ambiguous_and_repeatable,
@@ -27,7 +29,7 @@ async fn ensure_with_a_late_effect_creates_one_instance(bench: &Bench<'_>) -> Pl
 }
 
 async fn ensure_again_after(bench: &Bench<'_>, trouble: Trouble) -> Played {
-    bench.arrange(trouble).await?;
+    bench.inject(trouble).await?;
     let spec = bench.spec("a");
     bench.ensure_fails(&spec, "ambiguous", |kind| kind == ErrorKind::Ambiguous).await?;
     let made = bench.ensure(&spec).await?;
@@ -48,7 +50,7 @@ async fn delete_without_an_answer_is_ambiguous_and_repeatable(bench: &Bench<'_>)
 async fn delete_again_after(bench: &Bench<'_>, trouble: Trouble) -> Played {
     let spec = bench.spec("a");
     let made = bench.ensure(&spec).await?;
-    bench.arrange(trouble).await?;
+    bench.inject(trouble).await?;
     let error = bench.fails(bench.try_delete(&by_id(&made), &spec.key).await, "delete", "ambiguous")?;
     check(error.kind == ErrorKind::Ambiguous, || format!("delete: expected ambiguous, got {error}"))?;
     bench.delete(&by_id(&made), &spec.key).await?;

@@ -3,7 +3,8 @@
 use machinist_instance::VolumeSource;
 
 use super::bench::{Bench, check, fail};
-use super::{Ending, Played, cases};
+use super::case::cases;
+use super::ending::{Ending, Played};
 
 cases![volumes_of_this_cloud_have_an_id_of_their_own, volumes_of_another_cloud_have_no_id];
 

@@ -235,7 +235,7 @@ async fn a_process_without_its_lease_sends_no_event() {
     recording.warn("u1", "FailedDrain", "pods are left");
     sleep(Duration::from_secs(1)).await;
     assert_eq!(events(&server), ["FailedDrain x1 pods are left"]);
-    // The Lease is not renewed any more.
+    // The Lease is no longer renewed.
     election.abort();
     recording.warn("u1", "FailedDrain", "pods are left");
     recording.warn("u2", "FailedDrain", "pods are left");

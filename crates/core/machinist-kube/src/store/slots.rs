@@ -15,7 +15,8 @@ pub(super) struct Slots<T> {
     values: Vec<Option<T>>,
 }
 
-/// The place of each key among the values. Not generic, so that this crate contains its code.
+/// The place of each key among the values. The type is not generic, so that this crate contains its
+/// code.
 #[derive(Default)]
 struct Places {
     of: BTreeMap<ObjectKey, usize>,

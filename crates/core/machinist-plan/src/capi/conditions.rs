@@ -86,8 +86,8 @@ pub(super) fn bounded(mut message: String) -> String {
     message
 }
 
-/// Summarises conditions as `Ready`. A condition that is False makes the summary False. Otherwise
-/// one that is Unknown makes the summary Unknown.
+/// Summarises conditions as `Ready`. A condition that is False makes the summary False. Otherwise a
+/// condition that is Unknown makes the summary Unknown.
 pub fn ready(parts: &[ConditionReport]) -> ConditionReport {
     let with = |status: ConditionStatus| parts.iter().filter(move |part| part.status == status);
     let (status, reason) = if with(ConditionStatus::False).next().is_some() {
@@ -222,8 +222,8 @@ pub fn new_problems<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -
 
 /// Returns the condition of the contract v1beta1 with this type, if it shows a problem.
 ///
-/// A planner keeps such a condition during the next attempt. Otherwise each failed attempt would
-/// count as a new problem.
+/// A planner keeps a condition that shows a problem during the next attempt. Otherwise each failed
+/// attempt would count as a new problem.
 pub fn shown_trouble<'c>(shown: Option<&'c Deprecated>, type_: &str) -> Option<&'c ConditionV1> {
     v1_conditions(shown).iter().find(|condition| condition.type_ == type_ && is_trouble(condition))
 }

@@ -404,7 +404,7 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
     } else {
         let mut report = ConditionReport::yes(LOAD_BALANCER_AVAILABLE, "Available");
         report.message = notes(ensured);
-        (report.in_v1(LOAD_BALANCER_AVAILABLE, "Available", "Info"), Plan::idle(Why::settled()))
+        (report.in_v1(LOAD_BALANCER_AVAILABLE, "Available", "Info"), Plan::idle(Why::up_to_date()))
     };
     let domains = &s.docker.failure_domains;
     let listed = s.domains_are_listed;

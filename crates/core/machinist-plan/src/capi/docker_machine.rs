@@ -13,9 +13,9 @@
 //!
 //! Owner, Cluster and DockerCluster may be missing while the object is deleted.
 //!
-//! Most states on the way to a Node end within seconds. Such a state is written to the status only
-//! after it has lasted: every write is a cost for the API server and for all watches of the object.
-//! `machinist why` shows the state meanwhile. A failure is written at once.
+//! Most states on the way to a Node end within seconds. A state is written to the status only after
+//! it has lasted for a while: every write is a cost for the API server and for all watches of the
+//! object. `machinist why` shows the state meanwhile. A failure is written at once.
 
 mod bootstrap;
 mod delete;
@@ -71,8 +71,8 @@ const OBSERVE_EVERY: (Duration, Duration) = (Duration::from_millis(300), Duratio
 const OBSERVE_FRACTION: u32 = 3;
 /// A state that usually ends soon is written to the status after it has lasted this long.
 const LASTING: Duration = Duration::from_secs(10);
-/// The same for the creation of the container. With hundreds of machines, its call waits for those
-/// of the others.
+/// The same for the creation of the container. With hundreds of machines, its call waits for the
+/// calls of the others.
 const LASTING_CREATION: Duration = Duration::from_secs(60);
 /// An engine that has refused this many looks in a row is not only being restarted.
 const RESTARTS_WITHIN: u32 = 2;
@@ -822,8 +822,8 @@ impl Snapshot {
         known.or(self.machine.object.cluster_label()).unwrap_or_default()
     }
 
-    /// Returns the identity of a container that the engine has shown. The id in the answer is no
-    /// proof of ownership, unless the container has the key of this object.
+    /// Returns the identity of a container that the engine has shown. The id in the answer does not
+    /// prove ownership, unless the container has the key of this object.
     fn which_is(&self, instance: &Instance) -> InstanceRef {
         let key = self.machine.object.key();
         let of_answer = instance.native_id.as_ref().filter(|_| instance.key.as_ref() == Some(&key));

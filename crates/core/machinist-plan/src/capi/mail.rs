@@ -349,7 +349,7 @@ fn not_sent(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
 }
 
 /// Whether an attempt after this one may have sent the mail: a restore of the store may have lost
-/// it. Not if this process knows that its last call had no effect, or if a user permits a second
+/// it. False if this process knows that its last call had no effect, or if a user permits a second
 /// mail. Another mail service shows nothing of this attempt.
 fn may_hide_an_attempt(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> bool {
     let is_same_service = intent.service.as_ref() == Some(&s.service);

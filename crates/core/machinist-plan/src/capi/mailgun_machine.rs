@@ -38,7 +38,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     let request = &s.request.mail;
     let object = &request.object;
     if object.deleting_since.is_some() {
-        return Plan::idle(Why::settled());
+        return Plan::idle(Why::up_to_date());
     }
     if gates::is_paused(object, s.cluster.as_deref()) {
         let is_paused = s.cluster.as_ref().is_some_and(|cluster| cluster.is_paused);

@@ -265,7 +265,7 @@ fn list(s: &Snapshot) -> Plan<Action> {
             Some(failure) => {
                 Plan::until(due_at, Why::call_failed(Call::LIST, &failure.error, failure.count, due_at))
             }
-            None => Plan::until(due_at, Why::settled()),
+            None => Plan::until(due_at, Why::up_to_date()),
         };
     }
     if let Some(plan) = s.account.cannot_spend(s.now) {

@@ -82,8 +82,8 @@ fn first_end(departed: &Departed) -> Option<Timestamp> {
 pub fn plan(s: &Snapshot) -> Plan<Action> {
     if !is_due(s.computed != Some(s.revision), &s.departed, s.now) {
         return match first_end(&s.departed) {
-            Some(end) => Plan::until(end, Why::settled()),
-            None => Plan::idle(Why::settled()),
+            Some(end) => Plan::until(end, Why::up_to_date()),
+            None => Plan::idle(Why::up_to_date()),
         };
     }
     let mut backends = Backends::of(s.nodes.iter().map(|(node, recorded)| (&**node, recorded.clone())));
@@ -176,9 +176,9 @@ impl Backends {
     }
 
     /// Returns the Nodes of other clouds. Another program may have made them targets of the same
-    /// load balancer, and a driver that does not know them would remove those targets. Whether such
-    /// a Node is selected or about to be deleted does not matter: this driver could not add its
-    /// target again.
+    /// load balancer, and a driver that does not know them would remove those targets. Whether a
+    /// Node of another cloud is selected or about to be deleted does not matter: this driver could
+    /// not add its target again.
     pub fn foreign_targets(&self) -> Vec<BalancerTarget> {
         self.select(|backend| backend.is_foreign)
     }

@@ -1,9 +1,9 @@
 //! Balancer drift: lists the load balancers of the account, so that Services notice what other
 //! programs changed, and reports those without a Service.
 //!
-//! The list only reads. A Service compares its load balancer with the one that its last `ensure`
-//! returned. A load balancer without a Service is reported and never deleted: another cluster may
-//! own it. Nothing is reported from an account until it is known to have the Nodes.
+//! The list only reads. A Service compares its load balancer with the load balancer that its last
+//! `ensure` returned. A load balancer without a Service is reported and never deleted: another
+//! cluster may own it. Nothing is reported from an account until it is known to have the Nodes.
 //!
 //! A deletion without an answer may take effect when the Service wants its load balancer again. So
 //! a list follows as soon as it shows whether that has happened, also after the start of a process:
@@ -173,7 +173,7 @@ fn list(s: &Snapshot) -> Plan<Action> {
         let shown_at = late_deletions_shown_at(s);
         let due_at = if listed.started < shown_at { periodic.min(shown_at) } else { periodic };
         if s.now < due_at {
-            return Plan::until(due_at, Why::settled());
+            return Plan::until(due_at, Why::up_to_date());
         }
     }
     if let Some(plan) = s.account.cannot_spend(s.now) {

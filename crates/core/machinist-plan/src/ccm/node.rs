@@ -66,7 +66,7 @@ fn plan_alone(s: &Snapshot) -> Plan<Action> {
     let Lifecycle { taints, mut plan } = if s.options.follows_lifecycle {
         lifecycle::plan(s)
     } else {
-        Lifecycle { taints: None, plan: Plan::idle(Why::settled()) }
+        Lifecycle { taints: None, plan: Plan::idle(Why::up_to_date()) }
     };
     let mut writes = refresh.events;
     if let Some(addresses) = refresh.addresses {

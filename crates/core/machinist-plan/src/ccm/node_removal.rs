@@ -269,7 +269,7 @@ fn delete(s: &Snapshot, proven: Vec<(&Suspect, Absences)>) -> Plan<Action> {
             );
             Plan::act_all(actions, why)
         }
-        None => Plan::idle(Why::settled()),
+        None => Plan::idle(Why::up_to_date()),
         Some((retry_at, suspect)) => {
             let reason = CcmReason::NodeDeletionRefused { node: suspect.node.name.clone() };
             Plan::until(retry_at, Why::new(reason, Step::Expect("the controller tries again")))

@@ -9,7 +9,7 @@
 //! - no instance has its gateway, and neither has the Node that wants its destination, or
 //! - no instance has its gateway, and for two minutes no Node has wanted its destination, or
 //! - another Node wants its destination, or
-//! - its Node wants other destinations, or its gateway is no longer an address of its Node. Such a
+//! - its Node wants other destinations, or its gateway is no longer an address of its Node. The old
 //!   route works, so the cloud must accept the route that the Node needs instead.
 //!
 //! The two minutes are for a Node that is registered again: its pods run on. A list that began
@@ -20,7 +20,7 @@
 //!
 //! The route of an instance without a Node stays until the instance is deleted: the store of Nodes
 //! may be incomplete, and the route does no harm until its destination is wanted. The routes of
-//! Nodes that are not in this cloud belong to their users, also after such a Node has left: this
+//! Nodes that are not in this cloud belong to their users, also after the Node has left: this
 //! program could not create them again. An Event names the routes without a Node that were deleted.
 
 mod abandoned;
@@ -227,7 +227,7 @@ fn next_call(s: &Snapshot, listed: &ListedRoutes, differences: &Differences) -> 
         };
     }
     let plan = match first_retry {
-        None => Plan::idle(Why::settled()),
+        None => Plan::idle(Why::up_to_date()),
         Some(retry_at) => Plan::until(retry_at, failing(s, differences, retry_at)),
     };
     match first_due {
@@ -269,7 +269,7 @@ fn failing(s: &Snapshot, differences: &Differences, retry_at: Timestamp) -> Why 
     let pending = differences.delete.iter().chain(&differences.abandoned).map(RouteChange::delete);
     let pending = pending.chain(differences.create.iter().map(|missing| RouteChange::create(&missing.spec)));
     let failed: Vec<_> = pending.filter_map(|change| Some((s.memory.failed.get(&change)?, change))).collect();
-    let Some((failure, change)) = failed.first() else { return Why::settled() };
+    let Some((failure, change)) = failed.first() else { return Why::up_to_date() };
     let failing = u32::try_from(failed.len()).unwrap_or(u32::MAX);
     failed_change(change, failure, failing, retry_at)
 }

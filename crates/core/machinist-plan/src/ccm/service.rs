@@ -15,212 +15,49 @@
 //! Service of another class is removed only after its load balancer was found here and deleted. A
 //! change of the type removes the class, so the process remembers the class that it saw last.
 
+mod action;
 mod answers;
 mod claims;
+mod events;
+mod late_calls;
+mod options;
 mod record;
 mod rehearsal;
+mod served;
 mod skipped;
+mod snapshot;
 mod status;
 mod wanted;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::{Answered, Call, Process, READ_WITHIN, Silence, Step, plus};
+use machinist_core::{Answered, Call, Step, plus};
 use machinist_instance::{
-    Balancer, BalancerDeletion, BalancerNote, BalancerRef, BalancerSpec, Ensured, Error, ErrorKind, Ingress,
-    Progress, ProviderId,
+    Balancer, BalancerDeletion, BalancerNote, BalancerRef, Ensured, Error, ErrorKind, Ingress, Progress,
+    ProviderId,
 };
 use machinist_labels::Selector;
 
+use self::events::{deletion_failed_event, emit, failed_event, joined};
+use self::late_calls::{others_end, own_calls_end};
 use self::wanted::Wanted;
-use super::account::{self, AccountFacts, BalancerProof, Failure, Proof};
-use super::backends::Backends;
-use super::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancer};
+use super::account::{self, BalancerProof, Failure, Proof};
+use super::listed_balancers::{LIST_AGAIN, LIST_BALANCERS};
 use super::names;
 use crate::ccm::facts::ServiceFacts;
 use crate::ccm::why::{CcmReason, Plan, Reason, Why};
-use crate::event::{EmittedEvents, EventText};
+use crate::event::EventText;
 
+pub use self::action::{Action, COMPARE_BALANCER, DELETE_BALANCER, ENSURE_BALANCER};
 pub use self::answers::{Inputs, ServiceAnswers};
 pub use self::claims::{balancer_name, has_begun, may_hold_a_name};
-pub use self::rehearsal::{Rehearsal, lacks_finalizer};
-pub use self::skipped::ListedTargets;
+pub use self::options::Options;
+pub use self::rehearsal::lacks_finalizer;
+pub use self::served::{Served, may_be_deleted, needs_cleanup, wants_balancer};
+pub use self::snapshot::{ListedTargets, Rehearsal, Rival, Snapshot};
 pub use self::status::entry as ingress_entry;
-
-/// Creates or updates a load balancer.
-pub const ENSURE_BALANCER: Call = Call::change("ensure the load balancer");
-/// Compares a wanted load balancer with the load balancer of the cloud.
-pub const COMPARE_BALANCER: Call = Call::look("compare the load balancer");
-/// Deletes a load balancer.
-pub const DELETE_BALANCER: Call = Call::change("delete the load balancer");
-
-/// All facts for one decision about one Service.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    /// The moment of the decision.
-    pub now: Timestamp,
-    /// The deciding process.
-    pub process: Process,
-    /// The flags of the service controller.
-    pub options: Arc<Options>,
-    /// The Service to decide about.
-    pub service: Arc<ServiceFacts>,
-    /// The Nodes that may be behind the load balancer.
-    pub backends: Arc<Backends>,
-    /// The silence of the watch of Nodes, if a list of them has failed, too. So Nodes may be
-    /// missing.
-    pub nodes_silence: Option<Silence>,
-    /// The state of today's account.
-    pub account: AccountFacts,
-    /// The driver's answers for this Service, by its UID.
-    pub answers: ServiceAnswers,
-    /// The result of the last list of load balancers for this Service, in today's account.
-    pub listed: Option<ListedBalancer>,
-    /// The last list of load balancers, if it failed.
-    pub list_failed: Option<Failure>,
-    /// The skipped targets of the load balancer in the last list of instances, in today's account.
-    pub targets: Option<ListedTargets>,
-    /// The program that served the Service when its type was LoadBalancer.
-    pub served: Served,
-    /// The other Services whose load balancer has, or should have, the name of this one.
-    pub rivals: Vec<Rival>,
-    /// Events that were emitted about the Service.
-    pub emitted: Arc<EmittedEvents>,
-    /// The dry run, if the process changes nothing.
-    pub rehearsal: Option<Rehearsal>,
-}
-
-/// A Service that wants the same name for its load balancer as another one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Rival {
-    /// `namespace/name` of the Service.
-    pub service: String,
-    /// UID of the Service.
-    pub uid: String,
-    /// Creation timestamp of the Service.
-    pub created: Timestamp,
-    /// The name that its load balancer has, as far as this process knows.
-    pub balancer_name: Option<String>,
-    /// Whether this process has begun to create its load balancer.
-    pub has_begun: bool,
-}
-
-/// The program that served a Service when this process last saw it with the type LoadBalancer.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub enum Served {
-    /// This process has not seen the Service with that type.
-    #[default]
-    Unseen,
-    /// This program.
-    Ours,
-    /// The program of this other class.
-    ByOther(String),
-}
-
-impl Served {
-    /// Returns the program for a class that was seen.
-    pub fn of_class(class: Option<&str>, options: &Options) -> Self {
-        match class {
-            Some(other) if other != options.class => Self::ByOther(other.to_owned()),
-            Some(_) | None => Self::Ours,
-        }
-    }
-}
-
-impl Hash for Snapshot {
-    /// The process is excluded like the moment. The keys of other Services are excluded: they
-    /// change often, and rarely matter.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self {
-            now: _,
-            process: _,
-            options: _,
-            service,
-            backends,
-            nodes_silence,
-            account,
-            answers,
-            listed,
-            list_failed,
-            targets,
-            served,
-            rivals,
-            emitted,
-            rehearsal,
-        } = self;
-        (service, backends, account, answers, listed, targets, served, rivals, emitted, rehearsal)
-            .hash(state);
-        (nodes_silence.is_some(), list_failed).hash(state);
-    }
-}
-
-/// The flags of the service controller.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The value of `spec.loadBalancerClass` that this program serves, beside an absent one; for
-    /// example `machinist.dev/hcloud`.
-    pub class: String,
-    /// The prefix of the annotations with options, with its slash; for example
-    /// `load-balancer.hetzner.cloud/`.
-    pub prefix: String,
-    /// The namespaces whose Services may adopt load balancers by their name; `None` for all.
-    pub adopts_in: Option<BTreeSet<String>>,
-}
-
-impl Options {
-    /// Returns options with that class and prefix. Services of all namespaces may adopt load
-    /// balancers.
-    pub fn new(class: impl Into<String>, prefix: impl Into<String>) -> Self {
-        Self { class: class.into(), prefix: prefix.into(), adopts_in: None }
-    }
-}
-
-/// One call for one Service.
-#[derive(Debug)]
-pub enum Action {
-    /// Adds the finalizer and the record of today's account in one patch: the intent. The record is
-    /// absent if the Service has one, or the credential opens no account.
-    AddFinalizer(Option<String>),
-    /// Asks the driver to create or update the load balancer.
-    Ensure {
-        /// The wanted load balancer.
-        spec: Box<BalancerSpec>,
-        /// Fingerprint of the spec, to store with the answer.
-        inputs: Inputs,
-    },
-    /// Asks the driver for the changes that [`Self::Ensure`] would make. Only a dry run does so.
-    Compare {
-        /// The wanted load balancer.
-        spec: Box<BalancerSpec>,
-        /// Fingerprint of the spec, to store with the answer.
-        inputs: Inputs,
-    },
-    /// Reports the answer to [`Self::Compare`].
-    Foreseen(String),
-    /// Asks the driver to delete the load balancer.
-    Delete(BalancerRef),
-    /// Replaces `status.loadBalancer.ingress`, guarded by the UID and the list as it was read.
-    SetStatus(Vec<Ingress>),
-    /// Records the load balancer and its account, so that it is known if another credential
-    /// follows.
-    Record(String),
-    /// Records since when this program creates no load balancer for the Service.
-    RecordWait(Timestamp),
-    /// Removes that record, because the Service wants a load balancer again.
-    ForgetWait,
-    /// Removes the finalizer and that record, and clears `status.loadBalancer.ingress`, in one
-    /// patch.
-    Release,
-    /// Removes the finalizer. The status belongs to the program of another class.
-    HandOver,
-    /// Emits an Event on the Service.
-    Tell(EventText),
-}
 
 /// Time between two questions whether the cloud has carried out a change: at first, and at most.
 const WORKING_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
@@ -284,7 +121,7 @@ fn plan_changes(s: &Snapshot) -> Plan<Action> {
             Served::ByOther(_) | Served::Ours | Served::Unseen => delete(s),
         }),
         (_, true) if s.service.deleting_since.is_none() => doubtful(s).unwrap_or_else(|| ensure(s)),
-        (_, _) => Plan::idle(Why::settled()),
+        (_, _) => Plan::idle(Why::up_to_date()),
     }
 }
 
@@ -295,21 +132,6 @@ fn left_to(s: &Snapshot, class: &str) -> Plan<Action> {
     };
     let reason = CcmReason::OtherBalancerClass { class: class.to_owned() };
     Plan::idle(Why::new(reason, Step::Expect(next)))
-}
-
-/// Whether this program provides the load balancer of a Service.
-pub fn wants_balancer(service: &ServiceFacts, options: &Options) -> bool {
-    service.is_load_balancer && service.class.as_ref().is_none_or(|class| *class == options.class)
-}
-
-/// Whether a Service may have a load balancer that must be deleted.
-pub fn needs_cleanup(service: &ServiceFacts) -> bool {
-    service.has_finalizer && (service.deleting_since.is_some() || !service.is_load_balancer)
-}
-
-/// Whether the load balancer of a Service may be deleted: no Service wants it from this program.
-pub fn may_be_deleted(service: &ServiceFacts, options: &Options) -> bool {
-    service.has_finalizer && (service.deleting_since.is_some() || !wants_balancer(service, options))
 }
 
 /// Waits and reports it, if the account may be a wrong one. There, the load balancer of each
@@ -400,7 +222,7 @@ fn ensure(s: &Snapshot) -> Plan<Action> {
             let reason = CcmReason::NodeSelectorInvalid { message };
             let event = failed_event(&reason.to_string());
             let mut plan = wanted::following(s)
-                .map_or_else(|| Plan::idle(Why::settled()), |wanted| ensure_wanted(s, &wanted));
+                .map_or_else(|| Plan::idle(Why::up_to_date()), |wanted| ensure_wanted(s, &wanted));
             plan.why = Why::new(reason, Step::Fix("correct the annotation of the Service".to_owned()));
             plan.actions.splice(0..0, emit(s, event));
             plan
@@ -556,7 +378,7 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timesta
         Why::new(CcmReason::NoBackends, Step::Expect("a Node registers"))
     } else {
         let is_named = || claims::why(s, ensured, due_at);
-        skipped::why(&ensured.skipped, due_at).or_else(is_named).unwrap_or_else(Why::settled)
+        skipped::why(&ensured.skipped, due_at).or_else(is_named).unwrap_or_else(Why::up_to_date)
     };
     let plan = Plan::act_all(actions, why);
     match due_at {
@@ -564,20 +386,6 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timesta
         None => plan,
     }
 }
-
-/// Joins the messages of one Event. Of many messages, it has the first ones and the number of the
-/// others.
-fn joined(messages: &[String]) -> Option<String> {
-    let first = messages.get(..MAX_MESSAGES).unwrap_or(messages);
-    let more = match messages.len().saturating_sub(MAX_MESSAGES) {
-        0 => String::new(),
-        more => format!("; and {more} more"),
-    };
-    (!messages.is_empty()).then(|| format!("{}{more}", first.join("; ")))
-}
-
-/// Number of messages in one Event, whose text the API server limits.
-const MAX_MESSAGES: usize = 5;
 
 /// Whether the load balancer has none of the Service's ports, for example because the cloud does
 /// not support their protocol.
@@ -732,60 +540,7 @@ fn record_wait(
     plan
 }
 
-/// Returns until when a Service that no longer has the type LoadBalancer is left to other programs.
-/// The API server removes the class together with the type, so a process that has just begun does
-/// not know whose finalizer it sees. A program of another class removes its own within this time.
-fn others_until(s: &Snapshot) -> Timestamp {
-    let is_unknown = !s.service.is_load_balancer && s.served == Served::Unseen;
-    let from = s.process.acting_since();
-    // The type had changed before an earlier process recorded its wait.
-    let from = s.service.no_creation_since().map_or(from, |recorded| recorded.min(from));
-    if is_unknown { plus(from, OTHERS_RELEASE_WITHIN) } else { Timestamp::MIN }
-}
-
-/// A program of another class deletes its load balancer and removes its finalizer within this time.
-const OTHERS_RELEASE_WITHIN: Duration = Duration::from_secs(300);
-
 const EARLIER_CALLS: &str = "waiting until no earlier call can still create the load balancer";
-
-/// Returns the moment from which no call of this process can still create the load balancer, and
-/// lists show it if it exists. A request without an answer may still take effect. Without this wait
-/// and the wait for other processes, such a load balancer would stay forever, because its
-/// Service no longer exists.
-fn own_calls_end(s: &Snapshot) -> Timestamp {
-    let visible_within = s.process.promises.visible_within;
-    let by_us = s.answers.ensured_at.map(|ended| plus(ended, visible_within));
-    by_us.unwrap_or(Timestamp::MIN).max(own_creations_end(s))
-}
-
-/// Returns the moment from which no call of this process without an answer can still create the
-/// load balancer, and lists show it if it exists.
-fn own_creations_end(s: &Snapshot) -> Timestamp {
-    let late = s.process.promises.absence_takes();
-    s.answers.unsure_at.map_or(Timestamp::MIN, |ended| plus(ended, late))
-}
-
-/// Returns the moment from which no call of another process can still create the load balancer.
-fn others_end(s: &Snapshot, last: &Answered<Progress<BalancerDeletion>>) -> Timestamp {
-    let is_absent = matches!(last.answer, Ok(Progress::Done(BalancerDeletion::Absent)));
-    earlier_calls_end(s).max(if is_absent { others_until(s) } else { Timestamp::MIN })
-}
-
-/// Returns when no call of an earlier process can still create the load balancer.
-///
-/// Earlier processes have ended before this one began to act. A process creates a load balancer
-/// only if it read the Service shortly before. So the requests of all processes end a certain time
-/// after one of them has recorded that the Service wants none.
-fn earlier_calls_end(s: &Snapshot) -> Timestamp {
-    if s.process.saw_creation_of(s.service.created) {
-        return Timestamp::MIN;
-    }
-    let late = s.process.promises.absence_takes();
-    let own = plus(s.process.acting_since(), late);
-    let recorded = s.service.no_creation_since();
-    let recorded = recorded.map(|since| plus(since, late + READ_WITHIN + s.process.skew));
-    recorded.map_or(own, |recorded| recorded.min(own))
-}
 
 fn call_delete(s: &Snapshot) -> Plan<Action> {
     if let Some(plan) = record::renewed(s) {
@@ -874,14 +629,6 @@ fn failed(
     Some(plan)
 }
 
-fn failed_event(message: &str) -> EventText {
-    EventText::warning(names::SYNC_BALANCER_FAILED, format!("Error syncing load balancer: {message}"))
-}
-
-fn deletion_failed_event(message: &str) -> EventText {
-    EventText::warning(names::DELETE_BALANCER_FAILED, format!("Error deleting load balancer: {message}"))
-}
-
 /// Returns a plan that waits, if the call cannot be made now, and reports a limit of the cloud.
 fn cannot_spend(s: &Snapshot, event: fn(&str) -> EventText) -> Option<Plan<Action>> {
     let mut plan = s.account.cannot_spend(s.now)?;
@@ -895,58 +642,6 @@ fn cannot_spend(s: &Snapshot, event: fn(&str) -> EventText) -> Option<Plan<Actio
     plan.actions.extend(limited.and_then(|limited| emit(s, event(limited))));
     Some(plan)
 }
-
-fn emit(s: &Snapshot, event: EventText) -> Option<Action> {
-    s.emitted.if_due(event, s.now).map(Action::Tell)
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AddFinalizer(_) => f.write_str("service: add finalizer"),
-            Self::Ensure { spec, .. } => write!(f, "driver: ensure {}", Outline(spec)),
-            Self::Compare { spec, .. } => write!(f, "driver: compare {}", Outline(spec)),
-            Self::Foreseen(changes) => write!(f, "driver: {changes}"),
-            Self::Delete(which) => write!(f, "driver: delete balancer {}", which.key),
-            Self::SetStatus(ingress) => {
-                let all = ingress.iter().map(|ingress| match ingress {
-                    Ingress::Ip { address, .. } => address.to_string(),
-                    Ingress::Hostname(name) => name.clone(),
-                });
-                write!(f, "status: [{}]", all.collect::<Vec<_>>().join(" "))
-            }
-            Self::Record(record) => write!(f, "service: record {record}"),
-            Self::RecordWait(_) => f.write_str("service: record the wait for earlier calls"),
-            Self::ForgetWait => f.write_str("service: remove the record of the wait"),
-            Self::Release => f.write_str("service: remove finalizer, clear status"),
-            Self::HandOver => f.write_str("service: remove finalizer"),
-            Self::Tell(event) => event.fmt(f),
-        }
-    }
-}
-
-/// Key, ports and Nodes of a wanted load balancer.
-struct Outline<'s>(&'s BalancerSpec);
-
-impl fmt::Display for Outline<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(spec) = self;
-        let ports: Vec<_> = spec
-            .listeners
-            .iter()
-            .map(|listener| format!("{}/{}", listener.port, listener.protocol))
-            .collect();
-        let nodes: Vec<_> = spec.targets.iter().map(|target| target.node.as_str()).collect();
-        write!(f, "balancer {}, ports {}, ", spec.key, ports.join(" "))?;
-        match nodes.len() {
-            0..=MAX_NAMED => write!(f, "nodes [{}]", nodes.join(" ")),
-            more => write!(f, "{more} nodes"),
-        }
-    }
-}
-
-/// Up to this number of Nodes, the log names each.
-const MAX_NAMED: usize = 20;
 
 #[cfg(test)]
 mod tests;

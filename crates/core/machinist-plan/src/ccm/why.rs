@@ -154,8 +154,8 @@ pub enum CcmReason {
         /// `namespace/name` of the Service.
         service: String,
     },
-    /// The driver rejected an annotation or a setting, or found that the load balancer is not the
-    /// one of the Service. The cloud rejected nothing.
+    /// The driver rejected an annotation or a setting, or found that the load balancer does not
+    /// belong to the Service. The cloud rejected nothing.
     BalancerInvalid {
         /// The error, and the expected value.
         message: String,

@@ -39,7 +39,7 @@ pub(crate) fn place_of_new(set: &MachineSetFacts) -> Place<'static> {
 }
 
 /// Whether the autoscaler chose this Machine no later than it changed the number of replicas. The
-/// set deletes such a Machine at any place in the order.
+/// set deletes a Machine that the autoscaler chose at any place in the order.
 pub(crate) fn is_marked(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
     let changed = || set.annotation(annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME)?.parse().ok();
     let marked = marked_at(machine).filter(|_| is_chosen(machine));

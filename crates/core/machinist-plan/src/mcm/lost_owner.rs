@@ -1,4 +1,4 @@
-//! A Machine that names a MachineSet which does not exist. The garbage collector deletes such a
+//! A Machine that names a MachineSet which does not exist. The garbage collector deletes the
 //! Machine, and with it the instance, so users must know at once. It happens after a restore with
 //! old UIDs.
 //!
@@ -64,7 +64,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return Plan::act(Action::LookForOwner, Why::new(Reason::Looking("the owner of the Machine"), next));
     };
     if look.exists {
-        return Plan::idle(Why::settled());
+        return Plan::idle(Why::up_to_date());
     }
     let why = why(s.set.clone()).since(Some(look.started));
     if look.is_emitted {

@@ -41,7 +41,7 @@ pub struct SecretSnapshot {
     pub secret: Arc<SecretFacts>,
     /// The classes that refer to the Secret.
     pub users: Users,
-    /// Whether the process has the content. It forgets that of a Secret without users.
+    /// Whether the process has the content. It forgets the content of a Secret without users.
     pub has_content: bool,
 }
 
@@ -141,7 +141,7 @@ fn finalize(
             let why = Why::new(reason, Step::Fix(fix.to_owned())).since(deleting_since);
             if users.is_emitted { Plan::idle(why) } else { Plan::act(Action::Warn(message), why) }
         }
-        _ => Plan::idle(Why::settled()),
+        _ => Plan::idle(Why::up_to_date()),
     }
 }
 
@@ -225,7 +225,6 @@ mod tests {
         );
     }
 
-    /// Acceptance case T-54.
     #[test]
     fn t_54_a_class_has_our_finalizer_while_machines_use_it() {
         let planned = |has_finalizer: bool, is_deleting: bool, users: &[&str]| {

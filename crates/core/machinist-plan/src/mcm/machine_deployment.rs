@@ -8,6 +8,7 @@
 //! The set of the current template is found by comparing templates, never by a hash, so that a
 //! takeover from Go MCM starts no rollout.
 
+mod action;
 mod chosen;
 mod freeze;
 mod hash_sync;
@@ -16,6 +17,7 @@ mod lowerings;
 mod node_marks;
 mod preserve;
 mod raises;
+mod revision;
 mod rollback;
 pub(crate) mod sizing;
 pub(crate) mod snapshot;
@@ -24,17 +26,15 @@ pub(crate) mod template;
 use jiff::Timestamp;
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use machinist_api::constants::{annotations, finalizers, reasons};
-use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec};
+use machinist_api::{MachineSet, MachineSetStatus};
 
-pub use self::hash_sync::HashStep;
-pub use self::in_place::Relabel;
+pub use self::action::{Action, HashStep, Relabel, Rollback, SetPatch, TemplateSync};
 pub(super) use self::in_place::shows_stage;
 pub use self::preserve::about_to_preserve;
-pub use self::rollback::Rollback;
+use self::revision::{next_revision, revision_annotations};
 pub use self::sizing::{Limits, limits};
 use self::sizing::{creates_set_first, new_set_index, unusable};
 pub use self::snapshot::{OpenRaise, Owned, Snapshot};
@@ -47,121 +47,12 @@ use super::live::number;
 use super::refusal::Refusal;
 use super::status::Stage;
 use super::{rollout, status};
-use crate::mcm::facts::{MachineFacts, MachineSetFacts};
+use crate::mcm::facts::MachineSetFacts;
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_finalizers_of_others, why_orphaning};
 use machinist_core::just_past;
 
-/// Number of former revisions that a set remembers.
-const REVISIONS_KEPT: usize = 10;
 /// Number of names to try for a set. A name is skipped only if a set of another owner has it.
 const NAME_ATTEMPTS: u32 = 16;
-
-/// One call for one deployment.
-#[derive(Debug)]
-pub enum Action {
-    /// Adds our finalizer to the deployment.
-    AddFinalizer,
-    /// Removes our finalizer from the deployment.
-    RemoveFinalizer,
-    /// Becomes the controller of a set without a controlling owner.
-    Adopt(Arc<MachineSetFacts>),
-    /// Gives up control of a set that the selector no longer matches.
-    Release(Arc<MachineSetFacts>),
-    /// POSTs the set of this template.
-    CreateSet(Box<MachineSet>),
-    /// Changes a set, in one patch.
-    PatchSet(SetPatch),
-    /// Adds the label `machine-template-hash` to an adopted set or to one of its Machines.
-    AddHash {
-        /// The object that gets the label.
-        step: HashStep,
-        /// The value of the label.
-        hash: String,
-    },
-    /// Changes the labels of a Machine and perhaps its owner, in an update in place.
-    Relabel(Box<Relabel>),
-    /// DELETEs a set, by UID.
-    DeleteSet(Arc<MachineSetFacts>),
-    /// Reads a set of a deployment that is being deleted, and DELETEs the version that was read if
-    /// the deployment still owns it.
-    DeleteOwnedSet(Arc<MachineSetFacts>),
-    /// Writes annotations of the deployment.
-    Annotate(BTreeMap<String, String>),
-    /// Marks a Machine so that its set deletes it first.
-    MarkMachine {
-        /// The Machine.
-        machine: Arc<MachineFacts>,
-        /// When the autoscaler chose the Machine, RFC 3339.
-        since: String,
-    },
-    /// Asks the machine controller to preserve a failed Machine.
-    Preserve(Arc<MachineFacts>),
-    /// Removes the annotation that [`Self::Preserve`] added.
-    EndPreservation(Arc<MachineFacts>),
-    /// Looks up a Machine with that name at the API server.
-    LookFor(String),
-    /// Lists the Machines at the API server. All deployments and sets share the answer.
-    ReadMachines,
-    /// Writes the names of the chosen Machines, or removes the annotation if there are none.
-    SetChosen(Option<String>),
-    /// Copies the template and the annotations of a former revision to the deployment, and removes
-    /// `spec.rollbackTo`.
-    RollBack(Box<Rollback>),
-    /// Removes `spec.rollbackTo`, with the reason why nothing is rolled back.
-    EndRollback(Refusal),
-    /// Removes the condition `Frozen` from the status.
-    RemoveFrozen {
-        /// Index of the condition.
-        index: usize,
-    },
-    /// Adds the label `freeze`.
-    AddFreeze,
-    /// Removes the label `freeze` and the annotation `unfreeze`.
-    RemoveFreeze,
-    /// Emits an Event that the spec is invalid.
-    Warn(Refusal),
-    /// Writes the deployment's status.
-    SetStatus(Box<MachineDeploymentStatus>),
-}
-
-/// One patch of a set. Absent parts are not changed.
-#[derive(Debug, Clone)]
-pub struct SetPatch {
-    /// The set as it was read.
-    pub set: Arc<MachineSetFacts>,
-    /// The new replicas.
-    pub replicas: Option<u32>,
-    /// Annotations to set, and to remove (`None`).
-    pub annotations: BTreeMap<String, Option<String>>,
-    /// Labels to set, and to remove (`None`).
-    pub labels: BTreeMap<String, Option<String>>,
-    /// The parts of the template that need no rollout, copied from the deployment.
-    pub template: Option<TemplateSync>,
-}
-
-impl SetPatch {
-    /// Whether the patch lowers the replicas, so that the set deletes Machines.
-    pub fn is_lower(&self) -> bool {
-        self.replicas.is_some_and(|replicas| replicas < self.set.replicas())
-    }
-
-    /// Whether the patch raises the replicas, so that the set creates Machines.
-    pub fn is_higher(&self) -> bool {
-        self.replicas.is_some_and(|replicas| self.set.replicas() < replicas)
-    }
-}
-
-/// The fields that are copied from a deployment to its set without a rollout.
-#[derive(Debug, Clone)]
-pub struct TemplateSync {
-    /// The template's Machine spec, with nodeTemplate, timeouts and class kind of the deployment.
-    /// Only the fields that differ are written ([`synced_changes`]).
-    pub spec: Box<MachineSpec>,
-    /// `minReadySeconds`, if it differs.
-    pub min_ready_seconds: Option<i32>,
-    /// `autoPreserveFailedMachineMax`, if it differs.
-    pub auto_preserve_max: Option<i32>,
-}
 
 /// Decides the next actions for one deployment.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
@@ -294,7 +185,7 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
         );
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     };
-    // Beside other sets, the new set starts empty and is sized by the bounds. A single set is
+    // If there are other sets, the new set starts empty and is sized by the bounds. A single set is
     // created at full size.
     let is_alone =
         s.sets.iter().all(|owned| rollout::specified(owned) == 0 && rollout::has_no_machines(owned));
@@ -410,36 +301,6 @@ fn size_annotations(s: &Snapshot) -> BTreeMap<String, String> {
     ])
 }
 
-fn revision_of(set: &MachineSetFacts) -> i64 {
-    set.annotation(annotations::REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-/// Returns the revision of the set of this template, which is higher than the revision of every
-/// other set.
-fn next_revision(s: &Snapshot, new: Option<usize>) -> i64 {
-    let others = s.sets.iter().enumerate().filter(|(index, _)| Some(*index) != new);
-    let highest = others.map(|(_, owned)| revision_of(&owned.set)).max().unwrap_or(0);
-    let own = new.map_or(0, |new| revision_of(&s.sets[new].set));
-    own.max(highest.saturating_add(1))
-}
-
-fn revision_annotations(s: &Snapshot, set: &MachineSetFacts) -> BTreeMap<String, String> {
-    let new = s.sets.iter().position(|owned| owned.set.uid == set.uid);
-    let revision = next_revision(s, new);
-    let current = revision_of(set);
-    let mut all = BTreeMap::from([(annotations::REVISION.to_owned(), revision.to_string())]);
-    if current != 0 && current != revision {
-        // A set that becomes the newest again remembers its former revisions.
-        let history = set.annotation(annotations::REVISION_HISTORY).unwrap_or_default();
-        let mut history: Vec<_> =
-            history.split(',').filter(|text| !text.is_empty()).map(str::to_owned).collect();
-        history.push(current.to_string());
-        let first = history.len().saturating_sub(REVISIONS_KEPT);
-        all.insert(annotations::REVISION_HISTORY.to_owned(), history[first..].join(","));
-    }
-    all
-}
-
 /// Returns the old empty sets beyond `revisionHistoryLimit`, oldest first. Without a limit all sets
 /// are kept. During a rollout all sets are kept, too, because a user may want to return to one of
 /// them; a pause ends this, unless a rollback waits for the end of the pause.
@@ -490,77 +351,6 @@ fn with_status(s: &Snapshot, stage: &Stage<'_>, actions: Vec<Action>, why: Why) 
         news.into_iter().chain([Action::SetStatus(Box::new(status))]).collect()
     });
     status::with_writes(s.now, s.status_written, writes, actions, why)
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AddFinalizer => f.write_str("deployment: add finalizer"),
-            Self::RemoveFinalizer => f.write_str("deployment: remove finalizer"),
-            Self::Adopt(set) => write!(f, "set {}: adopt", set.name),
-            Self::Release(set) => write!(f, "set {}: release", set.name),
-            Self::CreateSet(set) => write!(
-                f,
-                "set {}: create with {} replicas",
-                set.metadata.name.as_deref().unwrap_or_default(),
-                set.spec.replicas()
-            ),
-            Self::PatchSet(patch) => {
-                write!(f, "set {}:", patch.set.name)?;
-                if let Some(replicas) = patch.replicas {
-                    write!(f, " {} -> {replicas} replicas", patch.set.replicas())?;
-                }
-                let short = |key: &String| key.rsplit('/').next().unwrap_or(key).to_owned();
-                let shown = |(key, value): (&String, &Option<String>)| match value {
-                    Some(_) => short(key),
-                    None => format!("-{}", short(key)),
-                };
-                for (what, changes) in [("annotations", &patch.annotations), ("labels", &patch.labels)] {
-                    let keys: Vec<_> = changes.iter().map(shown).collect();
-                    if !keys.is_empty() {
-                        write!(f, " {what} {}", keys.join(" "))?;
-                    }
-                }
-                if patch.template.is_some() { f.write_str(" template") } else { Ok(()) }
-            }
-            Self::AddHash { step: HashStep::Template(set), hash } => {
-                write!(f, "set {}: label template {hash}", set.name)
-            }
-            Self::AddHash { step: HashStep::Machine(machine), hash } => {
-                write!(f, "machine {}: label {hash}", machine.name)
-            }
-            Self::AddHash { step: HashStep::Selector(set), hash } => {
-                write!(f, "set {}: select {hash}", set.name)
-            }
-            Self::Relabel(step) => write!(f, "machine {}: {}", step.machine.name, step.what),
-            Self::DeleteSet(set) => write!(f, "set {}: delete", set.name),
-            Self::DeleteOwnedSet(set) => write!(f, "set {}: delete if owned", set.name),
-            Self::Annotate(annotations) => {
-                let all: Vec<_> = annotations.iter().map(|(k, v)| format!("{k}={v}")).collect();
-                write!(f, "deployment: annotate {}", all.join(" "))
-            }
-            Self::MarkMachine { machine, since } => {
-                write!(f, "machine {}: mark for deletion since {since}", machine.name)
-            }
-            Self::Preserve(machine) => write!(f, "machine {}: preserve", machine.name),
-            Self::EndPreservation(machine) => write!(f, "machine {}: preserve no longer", machine.name),
-            Self::LookFor(name) => write!(f, "machine {name}: look for it"),
-            Self::ReadMachines => f.write_str("machines: list them at the API server"),
-            Self::SetChosen(Some(chosen)) => write!(f, "deployment: machines to delete {chosen}"),
-            Self::SetChosen(None) => f.write_str("deployment: no machines to delete"),
-            Self::RollBack(rollback) => write!(f, "deployment: roll back to revision {}", rollback.revision),
-            Self::EndRollback(refusal) => write!(f, "deployment: no rollback, {}", refusal.message),
-            Self::RemoveFrozen { .. } => f.write_str("deployment: remove condition Frozen"),
-            Self::AddFreeze => f.write_str("deployment: freeze"),
-            Self::RemoveFreeze => f.write_str("deployment: remove freeze"),
-            Self::Warn(refusal) => write!(f, "warning {}: {}", refusal.reason, refusal.message),
-            Self::SetStatus(status) => write!(
-                f,
-                "status: {} replicas, {} updated, {} available",
-                status.replicas, status.updated_replicas, status.available_replicas
-            ),
-        }
-    }
 }
 
 #[cfg(test)]

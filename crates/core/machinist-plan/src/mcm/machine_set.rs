@@ -369,7 +369,7 @@ fn why(s: &Snapshot) -> Why {
     }
     let kept = s.machines.iter().find(|machine| is_live(machine) && replicas::moves(s, machine));
     kept.filter(|_| desired < live)
-        .map_or_else(Why::settled, |machine| crate::mcm::why::why_updated_in_place(machine))
+        .map_or_else(Why::up_to_date, |machine| crate::mcm::why::why_updated_in_place(machine))
 }
 
 fn outdated(deployment: String, size: u32) -> Why {

@@ -11,7 +11,7 @@
 //! orphaned_token      deletes a bootstrap token whose Machine is gone
 //! late_adoption, lost_owner, live, refusal, status   rules that several kinds share
 //! drain               which pods leave a Node, and how
-//! looks               reads from the API server, because a store may be older
+//! reads               reads from the API server, because a store may be older
 //! facts, why          as in each contract
 //! ```
 

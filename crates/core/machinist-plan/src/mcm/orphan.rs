@@ -5,7 +5,7 @@
 //! and number:
 //!
 //! ```text
-//! every 15 minutes    list the instances of this installation, and those of Go MCM
+//! every 15 minutes    list the instances of this installation, and of Go MCM
 //! an orphan is seen   list again after ten minutes
 //! seen twice          list Machines and Nodes with quorum, then delete
 //! ```
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::orphan::{Installation, Kept, Orphan, OrphanStep, Owners};
+use machinist_core::orphan::{Installation, KeepReason, Orphan, OrphanStep, Owners};
 use machinist_core::{Call, Permit, Process, SKEW_LIMIT, just_past, minus, plus, retry_after};
 use machinist_instance::{Error, Instance, ProviderId};
 
@@ -48,7 +48,7 @@ pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
     /// How orphans are collected.
-    pub settings: Settings,
+    pub settings: OrphanOptions,
     /// This installation; absent until the namespace was read.
     pub installation: Option<Installation>,
     /// The results of the search for orphans in the account.
@@ -82,7 +82,7 @@ impl Hash for Snapshot {
 
 /// How orphans are collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct OrphanOptions {
     /// Time between two lists of an account: `--machine-safety-orphan-vms-period`.
     pub period: Duration,
     /// Younger instances are kept: `--machine-creation-timeout`.
@@ -91,7 +91,7 @@ pub struct Settings {
     pub deletes: bool,
 }
 
-impl Default for Settings {
+impl Default for OrphanOptions {
     /// The defaults of Go MCM.
     fn default() -> Self {
         let minutes = |count: u64| Duration::from_secs(count * 60);
@@ -139,12 +139,12 @@ pub struct Candidate {
     pub owners: Option<Owners>,
     /// Whether this process saw that its Machine was deleted.
     pub saw_deletion: bool,
-    /// Whether a Machine has its key, but records another instance that the list showed, too.
+    /// Whether a Machine has its key, but records another instance that the list also showed.
     pub is_second: bool,
     /// When this process last asked to delete it, and the error.
     pub deleted: Option<(Timestamp, Option<Error>)>,
     /// The reason that an Event has reported.
-    pub reported: Option<Kept>,
+    pub reported: Option<KeepReason>,
 }
 
 impl Candidate {
@@ -190,7 +190,7 @@ pub enum Action {
         /// The instance.
         id: ProviderId,
         /// The reason.
-        kept: Kept,
+        kept: KeepReason,
         /// The text of the Event.
         message: String,
     },
@@ -356,7 +356,7 @@ fn collect(s: &Snapshot, listed: AccountList, steps: Vec<(&Candidate, Option<Orp
                 Step::Fix("delete the instances in the cloud if they are not needed, or wait".to_owned());
             Why::new(McmReason::Orphans { count: orphans, first: id.to_string(), held }, next)
         }
-        None => Why::settled(),
+        None => Why::up_to_date(),
     };
     deletions.extend(reports);
     Plan { actions: deletions, ..Plan::until(wait, why) }
@@ -365,7 +365,7 @@ fn collect(s: &Snapshot, listed: AccountList, steps: Vec<(&Candidate, Option<Orp
 /// The step for an instance if the controller deletes none.
 fn only_report(step: OrphanStep) -> OrphanStep {
     match step {
-        OrphanStep::ReadOwners | OrphanStep::Collect(_) => OrphanStep::Keep(Kept::ReportOnly),
+        OrphanStep::ReadOwners | OrphanStep::Collect(_) => OrphanStep::Keep(KeepReason::ReportOnly),
         step @ (OrphanStep::Keep(_) | OrphanStep::Wait(_) | OrphanStep::ListAgain(_)) => step,
     }
 }
@@ -377,44 +377,52 @@ fn budget(s: &Snapshot, listed: AccountList) -> usize {
     (listed.instances / ONE_IN).max(1).saturating_sub(deleted)
 }
 
-/// Whether a user should know. The instances of another installation are no news, and clocks and
+/// Whether a user should know. The instances of another installation are not news, and clocks and
 /// the namespace have a reason of their own.
-fn is_worth_an_event(kept: &Kept) -> bool {
+fn is_worth_an_event(kept: &KeepReason) -> bool {
     match kept {
-        Kept::NoKey | Kept::NoNamespace | Kept::Node(_) | Kept::NotProven | Kept::NamespaceUnknown => true,
-        Kept::ReportOnly => true,
-        Kept::OtherNamespace | Kept::Object(_) | Kept::Clocks | Kept::Deleting => false,
+        KeepReason::NoKey
+        | KeepReason::NoNamespace
+        | KeepReason::Node(_)
+        | KeepReason::NotProven
+        | KeepReason::NamespaceUnknown => true,
+        KeepReason::ReportOnly => true,
+        KeepReason::OtherNamespace | KeepReason::Object(_) | KeepReason::Clocks | KeepReason::Deleting => {
+            false
+        }
     }
 }
 
-fn report(one: &Candidate, kept: &Kept) -> String {
+fn report(one: &Candidate, kept: &KeepReason) -> String {
     let id = &one.instance.id;
     let fix = match kept {
-        Kept::NoKey => "Find out whether a Node or another cluster uses it, and else delete it in the cloud",
+        KeepReason::NoKey => {
+            "Find out whether a Node or another cluster uses it, and else delete it in the cloud"
+        }
         _ => "Delete it in the cloud if it is not needed",
     };
     format!("Instance {id} has no Machine, and is not deleted: {}. {fix}", kept_text(kept))
 }
 
 /// Why an instance is kept, for users.
-fn kept_text(kept: &Kept) -> String {
+fn kept_text(kept: &KeepReason) -> String {
     match kept {
-        Kept::NoKey => {
+        KeepReason::NoKey => {
             "no Machine's UID is recorded on it, so another program may have created it".to_owned()
         }
-        Kept::NoNamespace => "its tags do not say for which namespace it was created".to_owned(),
-        Kept::OtherNamespace => "it was created for another namespace or cluster".to_owned(),
-        Kept::NamespaceUnknown => {
+        KeepReason::NoNamespace => "its tags do not say for which namespace it was created".to_owned(),
+        KeepReason::OtherNamespace => "it was created for another namespace or cluster".to_owned(),
+        KeepReason::NamespaceUnknown => {
             "this controller may not read its own namespace, so it cannot compare the tag".to_owned()
         }
-        Kept::Object(machine) => format!("Machine {machine} may have it"),
-        Kept::Node(node) => format!("its Node {node} exists, so pods may run on it"),
-        Kept::NotProven => {
+        KeepReason::Object(machine) => format!("Machine {machine} may have it"),
+        KeepReason::Node(node) => format!("its Node {node} exists, so pods may run on it"),
+        KeepReason::NotProven => {
             "the Nodes are not known, and this controller did not see the deletion of its Machine".to_owned()
         }
-        Kept::Clocks => format!("clocks may differ by more than {} s", SKEW_LIMIT.as_secs()),
-        Kept::Deleting => "the cloud is deleting it".to_owned(),
-        Kept::ReportOnly => "this controller only reports orphans".to_owned(),
+        KeepReason::Clocks => format!("clocks may differ by more than {} s", SKEW_LIMIT.as_secs()),
+        KeepReason::Deleting => "the cloud is deleting it".to_owned(),
+        KeepReason::ReportOnly => "this controller only reports orphans".to_owned(),
     }
 }
 

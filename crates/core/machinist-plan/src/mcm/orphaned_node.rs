@@ -3,9 +3,9 @@
 //! remove our finalizer from the Node, and its deletion would hang forever.
 //!
 //! The mark on the Node says which Machine of which installation added the finalizer, and an
-//! annotation has the UID of its namespace. Nodes of other installations are left alone, also those
-//! of an installation with the same names. A Node without a mark, which another program left, must
-//! be older than the creation timeout and is annotated as not managed, as in Go MCM.
+//! annotation has the UID of its namespace. Nodes of other installations are left alone, also if
+//! the other installation has the same names. A Node without a mark, which another program left,
+//! must be older than the creation timeout and is annotated as not managed, as in Go MCM.
 //!
 //! A Node that no Machine has and that stays gets the same annotation (module `unmanaged`).
 //!
@@ -259,7 +259,7 @@ mod tests {
         actions(&Snapshot { look: Some(look), ..s })
     }
 
-    /// T-58, with the added condition that a list shows no Machine of the Node.
+    /// Added condition: a list shows no Machine of the Node.
     #[test]
     fn t_58_a_node_without_a_machine_is_annotated_when_old_enough() {
         for mark in [None, Some("prod/team/uid-m")] {
@@ -267,7 +267,7 @@ mod tests {
             assert_eq!(listed(staying(mark, 19), None, 1), [""; 0], "{mark:?}");
         }
         let lists = ["machines: list them for the nodes without a machine"];
-        assert_eq!(actions(&staying(None, 21)), lists, "the store alone is no evidence");
+        assert_eq!(actions(&staying(None, 21)), lists, "the store alone is not evidence");
         assert_eq!(listed(staying(None, 21), None, 11), lists, "the list is too old");
         assert_eq!(listed(staying(None, 21), Some("m"), 1), [""; 0], "a Machine has the Node");
         let shared = Snapshot { listing_until: Some(at(5)), ..staying(None, 21) };
@@ -293,7 +293,7 @@ mod tests {
         };
         let ours = Some("prod/team/uid-m");
         assert!(may_be_unmanaged(&annotated(ours, true)) && !may_be_unmanaged(&annotated(ours, false)));
-        assert!(!may_be_unmanaged(&annotated(None, true)), "the finalizer may be that of others");
+        assert!(!may_be_unmanaged(&annotated(None, true)), "the finalizer may belong to others");
         assert!(may_be_unmanaged(&staying(None, 1).node));
         assert!(!may_be_unmanaged(&snapshot(None, 60).node), "a Node that is being deleted has its own rule");
     }

@@ -1,7 +1,7 @@
 //! A bootstrap token whose Machine is gone. The Machine's deletion removes its token, but a POST
 //! with an unknown outcome may take effect later, a user may remove a finalizer, and a deletion
-//! that is forced does not wait for a silent target cluster. Such a token would open the cluster
-//! until it expires.
+//! that is forced does not wait for a silent target cluster. The token would open the cluster until
+//! it expires.
 //!
 //! Only a token with a mark of this installation is deleted, which also has the UID of the
 //! namespace of its Machines: other installations and programs have tokens in the same namespace,

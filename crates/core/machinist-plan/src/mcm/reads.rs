@@ -60,7 +60,7 @@ pub struct TargetSilence {
 
 impl Hash for TargetSilence {
     /// Leaves out what differs after each request without an answer. Otherwise no pass would
-    /// recognize that it repeats such a request, and passes would repeat it without a pause.
+    /// recognize that it repeats the request, and passes would repeat it without a pause.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { since, last: _, error: _, is_blind } = self;
         (since, is_blind).hash(state);

@@ -37,9 +37,9 @@
 //! may be replaced at once, by default one:
 //!
 //! - A Machine is live unless it is Failed or being deleted. A Machine that is unhealthy, or whose
-//!   instance cannot be created, is live, because its set would not create another one beside it. A
-//!   Failed Machine that is preserved is also live. That may last for days: the Machine is not
-//!   being replaced and delays no other Machine.
+//!   instance cannot be created, is live, because its set would not create another Machine in
+//!   addition. A Failed Machine that is preserved is also live. That may last for days: the Machine
+//!   is not being replaced and delays no other Machine.
 //! - The desired number is the total of the sets' replicas, limited by the deployment's replicas
 //!   (an annotation on its sets). The total is a bound because no more Machines are created. The
 //!   deployment's replicas are a bound because the surge of a rollout is optional: a new template
@@ -74,7 +74,7 @@ use crate::mcm::server_freeze::Frozen;
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 use machinist_core::{Answered, Freshness, Known, SKEW_LIMIT, Unseen, is_past, just_past, plus};
 
-/// Wait before the next look if a write is unseen that was charged to another key, because such a
+/// Wait before the next look if a write is unseen that was charged to another key, because that
 /// write does not wake this deployment. By then the write has been seen or read.
 const UNSEEN_AGAIN: Duration = Duration::from_secs(10);
 
@@ -212,7 +212,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         group.sort_by_key(|overdue| overdue.deadline);
     }
     let plan = match unhealthy.first().or(joining.first()) {
-        None => Plan::idle(Why::settled()),
+        None => Plan::idle(Why::up_to_date()),
         Some(_) if s.skew > SKEW_LIMIT => {
             let why = Why::new(
                 Reason::ClockSkew { seconds: s.skew.as_secs() },
@@ -238,7 +238,7 @@ fn give_up(s: &Snapshot, unhealthy: &[Overdue<'_>], joining: &[Overdue<'_>]) -> 
     let is_bad = |overdue: &&Overdue<'_>| !matches!(judged(s, overdue.machine), Judged::Healthy);
     let mut joining = joining.iter().filter(is_bad).peekable();
     let unhealthy = unhealthy.iter().find(is_bad);
-    let Some(first) = joining.peek().copied().or(unhealthy) else { return Plan::idle(Why::settled()) };
+    let Some(first) = joining.peek().copied().or(unhealthy) else { return Plan::idle(Why::up_to_date()) };
     if let Some(set) = s.unknown_owner.clone() {
         // Another Machine of the deployment may be in replacement already.
         let next = Step::Expect("the MachineSet appears, or the garbage collector deletes its machines");
@@ -254,11 +254,11 @@ fn give_up(s: &Snapshot, unhealthy: &[Overdue<'_>], joining: &[Overdue<'_>]) -> 
         (Some(plan), _) if !plan.actions.is_empty() => plan,
         (_, Some(overdue)) => fail_unhealthy(s, *overdue),
         (Some(plan), None) => plan,
-        (None, None) => Plan::idle(Why::settled()),
+        (None, None) => Plan::idle(Why::up_to_date()),
     }
 }
 
-/// Decides about Machines whose Nodes did not join in time. Returns nothing without such a Machine.
+/// Decides about Machines whose Nodes did not join in time. Returns nothing if all joined in time.
 fn fail_joins<'s>(s: &'s Snapshot, overdue: impl Iterator<Item = Overdue<'s>>) -> Option<Plan<Action>> {
     let in_replacement = s.machines.iter().filter(|other| is_being_replaced(s, other));
     let (busy, at_once) = (number(in_replacement.count()), (wanted(s) / JOINS_AT_ONCE).max(1));
@@ -309,7 +309,7 @@ fn fail_unhealthy(s: &Snapshot, Overdue { machine, deadline }: Overdue<'_>) -> P
 fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
     let name = machine.node_name();
     let last = match judged(s, machine) {
-        Judged::Healthy => return Plan::idle(Why::settled()),
+        Judged::Healthy => return Plan::idle(Why::up_to_date()),
         Judged::Bad(reason) => match unread_node(s, machine) {
             Some(node) => {
                 let (machine, node) = (machine.clone(), node.name.clone());

@@ -234,7 +234,7 @@ impl<'s> Sets<'s> {
         let wanted = self.deployment.replicas();
         let others = (0..self.sets.len()).filter(|index| *index != only);
         let leftovers = total(others.map(|index| self.present(index)));
-        // With `Recreate`, no set grows beside Machines of another template.
+        // With `Recreate`, no set grows while Machines of another template exist.
         let most = if self.deployment.recreates() && 0 < leftovers {
             self.specified[only]
         } else {
@@ -246,7 +246,8 @@ impl<'s> Sets<'s> {
         Sizes { replicas, why }
     }
 
-    /// Empties all sets except the new one, which creates no Machine beside those of the others.
+    /// Empties all sets except the new one, which creates no Machine while the others have
+    /// Machines.
     fn emptied(&self, new: Option<usize>) -> Sizes {
         let mut replicas = vec![0; self.sets.len()];
         if let Some(new) = new {
@@ -430,7 +431,7 @@ impl<'s> Sets<'s> {
                 Step::Expect("the Machines are drained and deleted"),
             );
         }
-        Why::settled()
+        Why::up_to_date()
     }
 
     /// Returns the names of the Machines that are being deleted.

@@ -65,14 +65,14 @@ mod tests {
         SilentKind { silence, lasts: Duration::from_secs(seconds) }
     }
 
-    /// T-55, with the added condition: both servers answer, or the facts are fresh.
+    /// Added condition: both servers answer, or the facts are fresh.
     #[test]
     fn t_55_nothing_is_frozen_while_both_servers_answer() {
         assert_eq!(frozen([], TIMEOUT), None);
         assert_eq!(frozen([], Duration::ZERO), None);
     }
 
-    /// T-56, with the added condition: Machines or Nodes are not fresh.
+    /// Added condition: Machines or Nodes are not fresh.
     #[test]
     fn t_56_a_long_silence_of_one_server_freezes() {
         for early in [0, 5, 30] {

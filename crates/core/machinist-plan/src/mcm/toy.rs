@@ -167,7 +167,7 @@ impl Toy {
             auto_preserve: self.auto_preserve(),
             margins: Default::default(),
             overshooting_since: None,
-            settled_numbers: self.settled.get(name).cloned().unwrap_or_default(),
+            finished_numbers: self.settled.get(name).cloned().unwrap_or_default(),
             status_written: None,
             failure: None,
             rejected: Default::default(),
@@ -495,7 +495,7 @@ impl Toy {
     }
 
     /// Runs all controllers in turn until nothing changes.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn run_until_idle(&mut self) {
         for _ in 0..2_000 {
             self.seconds += 1;
             let mut changed = self.reconcile_deployment();

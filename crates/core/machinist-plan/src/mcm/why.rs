@@ -40,7 +40,7 @@ pub enum McmReason {
         /// Name of the class.
         class: String,
     },
-    /// The class names another place of the cloud than the one in which the creation began.
+    /// The class names another place of the cloud than the place in which the creation began.
     ClassMoved {
         /// Name of the class.
         class: String,

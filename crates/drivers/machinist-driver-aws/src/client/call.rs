@@ -55,7 +55,7 @@ impl Call {
         Self::new(Service::Ec2, action, Nature::Changes)
     }
 
-    /// An action of STS. Such actions create keys and change nothing.
+    /// An action of STS. Actions of STS create keys and change nothing.
     pub(crate) fn sts(action: &'static str) -> Self {
         Self::new(Service::Sts, action, Nature::Reads)
     }

@@ -12,7 +12,7 @@ use crate::model::ErrorDocument;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    /// The code in the answer; absent if the answer was no XML error or no answer arrived.
+    /// The code in the answer; absent if the answer was not an XML error, or if no answer arrived.
     pub(crate) code: Option<String>,
 }
 
@@ -109,7 +109,7 @@ const THROTTLED: [&str; 7] = [
 /// The code that proves the absence of an instance.
 const NO_INSTANCE: &str = "InvalidInstanceID.NotFound";
 
-/// Objects that the driver names and no class does. Their absence is no mistake of a user.
+/// Objects that the driver names and no class does. Their absence is not a mistake of a user.
 const ABSENT: [&str; 2] = [NO_INSTANCE, "InvalidNetworkInterfaceID.NotFound"];
 
 /// Codes with a text that no message may repeat: it contains the signed request, of which a session

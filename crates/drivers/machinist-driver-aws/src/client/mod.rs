@@ -107,7 +107,7 @@ impl Client {
     fn request(&self, call: &Call, keys: Option<&Keys>) -> Result<Request<Bytes>, Failure> {
         let cannot = |why: &str| Failure::new(ErrorKind::Denied, format!("cannot build a request: {why}"));
         let url = self.options.url(call.service, &self.region);
-        let uri: Uri = url.parse().map_err(|_| cannot("the endpoint is no URL"))?;
+        let uri: Uri = url.parse().map_err(|_| cannot("the endpoint is not a URL"))?;
         let body = call.body();
         let mut headers = match keys {
             Some(keys) => {

@@ -41,8 +41,8 @@ pub struct AwsOptions {
     pub ec2: Option<Endpoint>,
     /// The base URL of STS. `None`: the endpoint of the region.
     pub sts: Option<Endpoint>,
-    /// The region of an account that is opened without a place. `None`: such an account cannot be
-    /// opened.
+    /// The region of an account that is opened without a place. `None`: an account without a place
+    /// cannot be opened.
     pub region: Option<String>,
     /// The folder below which the tokens of workloads are read. A user who may write Secrets cannot
     /// make the program send another file to the cloud.

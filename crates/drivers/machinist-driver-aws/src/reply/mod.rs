@@ -121,8 +121,8 @@ fn power(state: &str) -> Power {
 }
 
 /// Chooses from the instances that a search found. Several have one key if a user copied the tags
-/// of an instance: the one that the key created comes first, then one with the key, then one with
-/// marks of Gardener's provider, then the oldest.
+/// of an instance: the instance that the key created comes first, then an instance with the key,
+/// then an instance with marks of Gardener's provider, then the oldest.
 pub(crate) fn choose(found: Vec<Ec2Instance>, asked: Option<&InstanceKey>) -> Option<Ec2Instance> {
     let order = |found: &Ec2Instance| {
         let has = |text: Option<&str>| asked.is_some_and(|asked| text == Some(asked.as_str()));

@@ -93,8 +93,8 @@ impl Creation {
     }
 }
 
-/// The tags of an instance: those of the class, those of the controller, the name, the key and the
-/// installation. On a conflict, the later one wins.
+/// The tags of an instance: the tags of the class, the tags of the controller, the name, the key
+/// and the installation. On a conflict, the later one wins.
 fn tags(spec: &InstanceSpec, of_class: &Tags) -> Result<Tags, Error> {
     tag::check_key(spec.key.as_str())?;
     let mut tags = of_class.clone();

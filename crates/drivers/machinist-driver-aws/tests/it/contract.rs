@@ -6,12 +6,12 @@ use machinist_driver_aws::AwsOptions;
 use crate::cloud::Cloud;
 use crate::subject::settings;
 
-/// The fake can arrange every case of an instance, which has no parts. So only the cases of other
+/// The fake can inject every case of an instance, which has no parts. So only the cases of other
 /// objects are skipped.
 const ABSENT: [&str; 3] = [
     "this driver has no balancers",
     "this driver has no routes",
-    "this cloud cannot arrange RefusedAfterParts",
+    "this cloud cannot inject RefusedAfterParts",
 ];
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
-//! The flaws of Go's provider, by the ids of the wire contracts. Each test shows that this driver
-//! does not have the flaw. The tests of are beside the pure code
-//! that they check.
+//! The flaws of Go's provider, by the ids of `docs/src/clouds/aws.md`, section "Differences". Each
+//! test shows that this driver does not have the flaw. The tests of,
+//! and further ones of, are beside the pure code that they check.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn a_1_a_crash_makes_no_double_while_reads_lag() {
     let lag = PROMISES.visible_within;
     let cloud = Cloud::with(Settings { lag, ..Settings::default() }, AwsOptions::default());
     let spec = instance_spec("w-1", class());
-    cloud.fake.arrange("RunInstances", FaultKind::EffectThenSilence);
+    cloud.fake.inject("RunInstances", FaultKind::EffectThenSilence);
     let lost = cloud.driver().instances().ensure(&spec).await.expect_err("no answer");
     assert_eq!(lost.kind, ErrorKind::Ambiguous);
     // Another process does not know of the call.

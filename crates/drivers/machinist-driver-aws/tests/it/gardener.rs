@@ -18,7 +18,8 @@ fn owner() -> InstanceKey {
     InstanceKey::new("79d1b99b-7c2e-4e7c-866d-6fc171785043")
 }
 
-/// T8 of the wire contracts.
+/// An instance without a key is deleted by the id that its Machine records, if the caller has
+/// compared the marks of the instance with its class.
 #[tokio::test(start_paused = true)]
 #[expect(clippy::disallowed_methods, reason = "the test checks the deletion")]
 async fn gap_8_an_instance_of_go_is_deleted_by_its_recorded_id() {
@@ -60,7 +61,7 @@ async fn gap_5_instances_of_go_are_listed_by_their_marks() {
     let before = cloud.fake.count("DescribeInstances");
     assert_eq!(listed(class()).await, [id]);
     assert_eq!(cloud.fake.count("DescribeInstances"), before + 1, "classes with the same marks share a list");
-    assert_eq!(listed(with_one_mark).await, [], "the role alone is that of every cluster");
+    assert_eq!(listed(with_one_mark).await, [], "every cluster has the role alone");
 }
 
 /// Go's sweep terminates an instance whose recorded id is not spelled as it spells ids.
@@ -189,7 +190,7 @@ async fn refused_creations_are_classified() {
     ];
     let cloud = Cloud::new();
     for (status, code, kind) in faults {
-        cloud.fake.arrange("RunInstances", refusal(status, code));
+        cloud.fake.inject("RunInstances", refusal(status, code));
         let refused = cloud.driver().instances().ensure(&instance_spec("w-1", class())).await;
         assert_eq!(refused.map_err(|error| error.kind), Err(kind), "{code}");
     }
@@ -218,10 +219,10 @@ async fn a_deletion_without_permission_is_denied() {
     let cloud = Cloud::new();
     let id = cloud.made_by_go(MACHINE);
     let which = InstanceRef { may_lack_key: true, ..by_id(&id) };
-    cloud.fake.arrange("TerminateInstances", refusal(403, "UnauthorizedOperation"));
+    cloud.fake.inject("TerminateInstances", refusal(403, "UnauthorizedOperation"));
     let refused = cloud.driver().instances().delete(&which, &owner()).await;
     assert_eq!(refused.map_err(|error| error.kind), Err(ErrorKind::Denied));
-    cloud.fake.arrange("TerminateInstances", FaultKind::EffectThenStatus(500));
+    cloud.fake.inject("TerminateInstances", FaultKind::EffectThenStatus(500));
     let lost = cloud.driver().instances().delete(&which, &owner()).await;
     assert_eq!(lost.map_err(|error| error.kind), Err(ErrorKind::Ambiguous));
     let found = cloud.driver().instances().find(&by_id(&id)).await;

@@ -25,7 +25,7 @@ async fn an_error_never_proves_absence() {
         (FaultKind::EffectThenSilence, ErrorKind::Unavailable),
     ];
     for (fault, kind) in faults {
-        cloud.fake.arrange("DescribeInstances", fault.clone());
+        cloud.fake.inject("DescribeInstances", fault.clone());
         let found = driver.instances().find(&by_id(&id)).await;
         assert_eq!(found.map_err(|error| error.kind), Err(kind), "{fault:?}");
     }
@@ -36,7 +36,7 @@ async fn an_error_never_proves_absence() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_ends_after_twenty_seconds() {
     let cloud = Cloud::new();
-    cloud.fake.arrange("RunInstances", FaultKind::EffectThenSilence);
+    cloud.fake.inject("RunInstances", FaultKind::EffectThenSilence);
     let began = Instant::now();
     let spec = instance_spec("w-1", class());
     let error = cloud.driver().instances().ensure(&spec).await.expect_err("no answer");
@@ -53,7 +53,7 @@ async fn a_request_that_was_not_sent_is_unavailable() {
     assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Unavailable, "cannot connect to cloud"));
     // A garbled answer to a creation says nothing about its effect.
     cloud.fake.set_unreachable(false);
-    cloud.fake.arrange("RunInstances", FaultKind::Garbage("<html/>"));
+    cloud.fake.inject("RunInstances", FaultKind::Garbage("<html/>"));
     let error = driver.instances().ensure(&instance_spec("w-1", class())).await.expect_err("garbled");
     assert_eq!(error.kind, ErrorKind::Ambiguous);
 }
@@ -66,7 +66,7 @@ async fn a_list_reads_all_pages() {
     }
     let listed = cloud.driver().instances().list(&Scope::Visible).await.expect("a list");
     assert_eq!((listed.len(), cloud.fake.count("DescribeInstances")), (20, 3));
-    cloud.fake.arrange("DescribeInstances", refusal(503, "RequestLimitExceeded"));
+    cloud.fake.inject("DescribeInstances", refusal(503, "RequestLimitExceeded"));
     let error = cloud.driver().instances().list(&Scope::Visible).await.expect_err("not a partial list");
     assert!(matches!(error.kind, ErrorKind::Throttled { .. }), "{error}");
 }
@@ -147,7 +147,7 @@ async fn a_lost_assignment_of_prefixes_is_not_repeated() {
     class["networkInterfaces"][0]["ipv6PrefixCount"] = 2.into();
     let spec = instance_spec("w-1", class.clone());
     let made = driver.instances().ensure(&spec).await.expect("created");
-    cloud.fake.arrange("AssignIpv6Addresses", FaultKind::EffectThenSilence);
+    cloud.fake.inject("AssignIpv6Addresses", FaultKind::EffectThenSilence);
     let initializer = driver.initialization().expect("a driver with initialization");
     let lost = initializer.initialize(&made.id, &spec.key, &class).await.expect_err("no answer");
     assert_eq!(lost.kind, ErrorKind::Ambiguous, "{lost}");

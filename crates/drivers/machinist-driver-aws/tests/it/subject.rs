@@ -1,4 +1,4 @@
-//! The fake as a subject of the contract. It can arrange every trouble.
+//! The fake as a subject of the contract. It can inject every trouble.
 
 use std::time::Duration;
 
@@ -102,25 +102,23 @@ impl Subject for Cloud {
         tokio::time::sleep(span).await;
     }
 
-    async fn arrange(&self, trouble: Trouble) -> Hook {
+    async fn inject(&self, trouble: Trouble) -> Hook {
         let set = |change: fn(&mut Settings)| change(&mut self.fake.lock().settings);
         match trouble {
             Trouble::ErrorAfterEffect(verb) => {
-                self.fake.arrange(action(verb), FaultKind::EffectThenStatus(500))
+                self.fake.inject(action(verb), FaultKind::EffectThenStatus(500))
             }
-            Trouble::SilenceAfterEffect(verb) => {
-                self.fake.arrange(action(verb), FaultKind::EffectThenSilence)
-            }
+            Trouble::SilenceAfterEffect(verb) => self.fake.inject(action(verb), FaultKind::EffectThenSilence),
             Trouble::LateEffect(verb) => {
                 let after = PROMISES.call_bound - Duration::from_secs(1);
-                self.fake.arrange(action(verb), FaultKind::LateEffect(after));
+                self.fake.inject(action(verb), FaultKind::LateEffect(after));
             }
             // Each call begins with a read.
-            Trouble::Outage(_) => self.fake.arrange("DescribeInstances", refusal(503, "Unavailable")),
+            Trouble::Outage(_) => self.fake.inject("DescribeInstances", refusal(503, "Unavailable")),
             Trouble::Throttled(verb) => {
                 let retry_after = Some(5);
                 let kind = FaultKind::Refuse { status: 503, code: "RequestLimitExceeded", retry_after };
-                self.fake.arrange(action(verb), kind);
+                self.fake.inject(action(verb), kind);
             }
             Trouble::SlowReads => set(|settings| settings.lag = PROMISES.visible_within),
             Trouble::SlowDeletion => set(|settings| settings.deletion = PROMISES.call_bound * 3),
@@ -133,7 +131,7 @@ impl Subject for Cloud {
         Hook::Arranged
     }
 
-    async fn calm(&self) {
+    async fn clear_trouble(&self) {
         let mut state = self.fake.lock();
         state.faults.clear();
         state.settings = settings();

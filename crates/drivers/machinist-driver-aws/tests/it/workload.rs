@@ -51,7 +51,7 @@ async fn rejected_keys_are_exchanged_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let (cloud, credential) = cloud(&folder, WORKLOAD_TOKEN);
     let driver = open(&cloud, &credential);
-    cloud.fake.arrange("DescribeInstances", refusal(400, "ExpiredToken"));
+    cloud.fake.inject("DescribeInstances", refusal(400, "ExpiredToken"));
     let error = driver.instances().list(&Scope::Visible).await.expect_err("expired");
     assert_eq!(error.kind, ErrorKind::Denied);
     driver.instances().list(&Scope::Visible).await.expect("new keys");

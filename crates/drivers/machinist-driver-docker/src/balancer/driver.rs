@@ -378,7 +378,7 @@ impl Account {
             None if label::get(&container.config.labels, label::ADDRESS) == Some(label::DYNAMIC) => {
                 "the network has no static addresses; create it with a subnet".to_owned()
             }
-            // A container with such an address would never start.
+            // A container with an address outside of the subnets of the network would never start.
             None if !network::covers(&self.engine, &settings.network, recorded).await? => {
                 format!("network {} has no subnet with that address", settings.network)
             }
@@ -579,8 +579,8 @@ impl BalancerSettings {
     }
 }
 
-/// Whether the network has no static addresses. An address that is in use is not such a case:
-/// clients of the cluster know only this address, so the call is repeated until it is free.
+/// Whether the network has no static addresses. An address that is in use is another case: clients
+/// of the cluster know only this address, so the call is repeated until it is free.
 fn has_no_static_addresses(failure: &Failure) -> bool {
     let says = |text: &str| failure.error.message.contains(text);
     says("IP address is supported only") || says("no configured subnet")

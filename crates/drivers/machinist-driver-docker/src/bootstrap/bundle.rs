@@ -110,7 +110,7 @@ mod tests {
         let files = archive::read(&bundle.archive());
         let content = |name: &str| {
             let path = format!("{FOLDER}/{name}");
-            let found = files.iter().find(|(it, _)| *it == path);
+            let found = files.iter().find(|(known, _)| *known == path);
             found.map(|(_, content)| String::from_utf8_lossy(content).into_owned())
         };
         assert_eq!(content("steps.count").as_deref(), Some("2\n"));

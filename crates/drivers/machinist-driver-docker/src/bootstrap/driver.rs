@@ -56,7 +56,7 @@ impl Bootstrap for Account {
     }
 
     async fn load_images(&self, which: &InstanceRef, images: &[String]) -> Result<Progress<()>, Error> {
-        // The pulls and loads themselves take longer. They run beside this call.
+        // The pulls and loads themselves take longer. They run concurrently with this call.
         let what = format!("loading images into container {which}");
         bounded(Nature::Changes, &what, self.load_images_unlimited(which, images)).await
     }

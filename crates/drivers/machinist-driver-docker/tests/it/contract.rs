@@ -109,11 +109,11 @@ impl Subject for Engine {
     /// Calls of an engine without trouble have their effect when they return.
     async fn wait(&self, _: Duration) {}
 
-    async fn arrange(&self, _: Trouble) -> Hook {
+    async fn inject(&self, _: Trouble) -> Hook {
         Hook::Missing
     }
 
-    async fn calm(&self) {}
+    async fn clear_trouble(&self) {}
 
     /// Labels of a container never change, so the driver cannot adopt one.
     async fn made_by_others(&self, _: &NodeName, _: Timestamp) -> Hook {

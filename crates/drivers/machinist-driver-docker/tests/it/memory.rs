@@ -329,7 +329,7 @@ impl State {
     }
 
     /// Starts a container as Docker does: it gets the first free address of the range that its
-    /// network deals out, or the one that it asked for.
+    /// network deals out, or the address that it asked for.
     fn start_container(&mut self, id: &str) -> Result<(), &'static str> {
         let container = &self.containers[id];
         if container.is_running {

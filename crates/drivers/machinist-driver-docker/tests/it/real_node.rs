@@ -1,5 +1,5 @@
-//! A node image with systemd, containerd and kubeadm, if the variable
-//! `MACHINIST_DOCKER_NODE_IMAGE` names one that the engine has.
+//! A node image with systemd, containerd and kubeadm, if the variable `MACHINIST_DOCKER_NODE_IMAGE`
+//! names an image that the engine has.
 
 use std::time::Duration;
 

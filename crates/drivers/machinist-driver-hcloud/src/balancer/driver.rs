@@ -194,10 +194,10 @@ impl Account {
         self.balancer_by_key(&which.key).await
     }
 
-    /// Finds a balancer whose label a user has removed. One that has only the name of its creation
-    /// is reported, because that name is made of the key. A name that a user chose proves nothing:
-    /// any program may have created a balancer of that name, and the object may never have had one.
-    /// So the deletion does not wait for such a balancer.
+    /// Finds a balancer whose label a user has removed. A balancer that has only the name of its
+    /// creation is reported, because that name is made of the key. A name that a user chose proves
+    /// nothing: any program may have created a balancer of that name, and the object may never have
+    /// had one. So the deletion does not wait for a balancer with a chosen name.
     async fn traced(&self, which: &BalancerRef) -> Result<Option<LoadBalancer>, Error> {
         let Some(trace) = &which.trace else { return Ok(None) };
         let mut named = None;

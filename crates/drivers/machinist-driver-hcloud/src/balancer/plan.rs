@@ -18,7 +18,7 @@ use crate::model::{BalancerIp, LoadBalancer};
 pub(crate) struct Plan {
     /// The changes of settings and targets, in order.
     pub(crate) steps: Vec<Step>,
-    /// The differences of the targets that are no step.
+    /// The differences of the targets that are not a step.
     pub(crate) targets: TargetPlan,
 }
 

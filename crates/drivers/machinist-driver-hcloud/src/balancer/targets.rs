@@ -29,7 +29,7 @@ pub(crate) enum Scope {
     Targets,
 }
 
-/// The facts that the driver knows beside the balancer.
+/// The facts that the driver knows in addition to the balancer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known<'a> {
     /// The targets that the cloud would reject.
@@ -43,7 +43,7 @@ pub(crate) struct Known<'a> {
     pub(crate) refused_turns: &'a Skips,
 }
 
-/// The differences of the targets, beside those to remove and to add.
+/// The differences of the targets, except the targets to remove and to add.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct TargetPlan {
     /// The targets that get another sort of address now.

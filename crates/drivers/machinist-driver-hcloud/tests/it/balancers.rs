@@ -529,7 +529,7 @@ async fn a_restart_continues_with_the_next_target() {
     cloud.standin.power_off(ids[3]).expect("it runs");
     tokio::time::sleep(Duration::from_secs(60)).await;
     let private = spec(&ids, &[("use-private-ip", "true")]);
-    // The target without pods is replaced at once, then the first one that carries traffic.
+    // The target without pods is replaced at once, then the first target that carries traffic.
     for command in ["remove_target", "add_target", "remove_target"] {
         cloud.standin.freeze_actions();
         let working = ensure(&*cloud.driver(), &private).await;
@@ -626,7 +626,7 @@ async fn a_refused_turn_is_not_repeated_for_an_hour() {
 async fn a_target_that_cannot_change_its_address_is_kept() {
     let refused = |code: &str| Fault::Error { code: code.to_owned(), status: None };
     let path = "/v1/load_balancers/{id}/actions/add_target";
-    // The old address is rejected for a moment, too; then the new one alone.
+    // The old address is also rejected for a moment; then only the new address is rejected.
     for second in [refused("server_error"), refused("rate_limit_exceeded"), Fault::Reset] {
         let cloud = Cloud::instant();
         let (a, b) = (cloud.server("a").id, cloud.server("b").id);
@@ -802,7 +802,7 @@ async fn a_balancer_of_an_unfinished_call_is_found_by_id() {
     assert_eq!(shown(&cloud).name, "edge");
 }
 
-/// An adopted balancer would be the second one beside the one of the lost creation.
+/// An adopted balancer would be a second one, in addition to the balancer of the lost creation.
 #[tokio::test(start_paused = true)]
 async fn an_adoption_waits_for_a_lost_creation() {
     let cloud = Cloud::instant();

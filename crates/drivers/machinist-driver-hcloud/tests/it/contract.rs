@@ -4,7 +4,7 @@ use machinist_driver::contract::run;
 
 use crate::cloud::Cloud;
 
-/// The cloud has one place, and makes nothing before a server. The stand-in can arrange every other
+/// The cloud has one place, and makes nothing before a server. The stand-in can inject every other
 /// case.
 const SKIPPED: &[&str] = &[
     "parts_of_a_failed_creation_are_used_again",

@@ -145,7 +145,8 @@ async fn a_name_without_an_object_is_an_error_of_its_field() {
     assert_eq!(cloud.changes(), 0, "nothing was sent");
 }
 
-/// T8 of the wire contracts.
+/// A server without a key is deleted by the id that its Machine records, if the caller has compared
+/// the marks of the server with its class.
 #[tokio::test(start_paused = true)]
 #[expect(clippy::disallowed_methods, reason = "the test checks the deletion")]
 async fn a_server_of_the_other_provider_is_deleted_by_its_recorded_id() {

@@ -1,4 +1,4 @@
-//! The stand-in as a subject of the contract. It can arrange every trouble.
+//! The stand-in as a subject of the contract. It can inject every trouble.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Subject for Cloud {
         tokio::time::sleep(span).await;
     }
 
-    async fn arrange(&self, trouble: Trouble) -> Hook {
+    async fn inject(&self, trouble: Trouble) -> Hook {
         let error = |code: &str| Fault::Error { code: code.to_owned(), status: None };
         let (verb, fault) = match trouble {
             Trouble::ErrorAfterEffect(verb) => {
@@ -125,7 +125,7 @@ impl Subject for Cloud {
         Hook::Arranged
     }
 
-    async fn calm(&self) {
+    async fn clear_trouble(&self) {
         self.standin.clear_faults();
         self.standin.set_rate(PROJECT, RATE, RATE);
         self.standin.configure(|current| {

@@ -10,7 +10,7 @@ const SKIPPED: [&str; 6] = [
     "this driver has no routes",
     "this driver has no volumes",
     // A pod without a host stays Pending. A test of its own plays that.
-    "cannot arrange StockUsedUp",
+    "cannot inject StockUsedUp",
     // Go compares ids as text, so there is one spelling.
     "this cloud has one spelling of an id",
     "attaches no volumes",

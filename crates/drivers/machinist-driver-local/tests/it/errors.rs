@@ -102,7 +102,7 @@ async fn a_silent_server_says_nothing_about_an_instance() {
         let error = driver.instances().list(&Scope::Visible).await.expect_err("no answer");
         assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
     }
-    // A write that was not answered may have an effect, and one that was not sent has none.
+    // A write that was not answered may have an effect, and a write that was not sent has none.
     for (fault, kind) in
         [(Fault::Silence, ErrorKind::Ambiguous), (Fault::Unreachable, ErrorKind::Unavailable)]
     {

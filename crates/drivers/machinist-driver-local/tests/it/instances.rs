@@ -101,7 +101,7 @@ async fn the_parts_stay_until_the_pod_has_ended() {
     assert_eq!(cluster.objects().map(|names| names.len()), [0, 0, 0]);
 }
 
-/// An orphan has no name. The parts of its key may be those of a living Machine.
+/// An orphan has no name. The parts of its key may belong to a living Machine.
 #[tokio::test(start_paused = true)]
 async fn the_deletion_of_an_orphan_leaves_parts_to_their_owner() {
     let cluster = Cluster::new().await;

@@ -13,7 +13,7 @@ enum Mutant {
     RefusedIsAbsent,
     /// A list ends after its first object.
     FirstOnly,
-    /// A failed write counts as one that was refused.
+    /// A failed write counts as a refused write.
     FailedIsRefused,
     /// The wait that the server asks for is ignored.
     NoWait,

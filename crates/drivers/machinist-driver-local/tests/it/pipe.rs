@@ -85,7 +85,7 @@ impl Pipe {
     }
 
     /// Ends all trouble.
-    pub(crate) fn calm(&self) {
+    pub(crate) fn clear_trouble(&self) {
         let mut state = self.lock();
         state.faults.clear();
         state.refusals.clear();

@@ -76,7 +76,7 @@ impl Subject for Cluster {
         tokio::time::sleep(span).await;
     }
 
-    async fn arrange(&self, trouble: Trouble) -> Hook {
+    async fn inject(&self, trouble: Trouble) -> Hook {
         match trouble {
             Trouble::ErrorAfterEffect(verb) => self.pipe.once(sort(verb), Fault::EffectThenError),
             Trouble::SilenceAfterEffect(verb) => self.pipe.once(sort(verb), Fault::EffectThenSilence),
@@ -111,8 +111,8 @@ impl Subject for Cluster {
         Hook::Arranged
     }
 
-    async fn calm(&self) {
-        self.pipe.calm();
+    async fn clear_trouble(&self) {
+        self.pipe.clear_trouble();
         self.set_kubelet(|kubelet| *kubelet = Kubelet::default());
     }
 

@@ -56,7 +56,7 @@ impl Service {
     }
 
     /// The microversion of all requests: the oldest one, which every cloud has. Gardener's provider
-    /// uses it as well. From 2.36 on, Nova has no proxy for images any more.
+    /// uses it as well. From 2.36 on, Nova no longer has a proxy for images.
     pub(crate) fn microversion(self) -> Option<&'static str> {
         match self {
             Self::Compute => Some("compute 2.1"),

@@ -93,7 +93,7 @@ impl Document {
 }
 
 /// Parts of a message of the cloud that say that quota or stock are used up. The first is Nova's
-/// text about its own quotas and those of Neutron.
+/// text about its own quotas and the quotas of Neutron.
 const EXHAUSTED: [&str; 11] = [
     "quota exceeded",
     "exceeded for quota",

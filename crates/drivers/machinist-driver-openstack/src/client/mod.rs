@@ -177,7 +177,7 @@ impl Client {
             }
             None => Bytes::new(),
         };
-        let cannot = |_| Failure::new(ErrorKind::Denied, format!("the catalogue's URL of {name} is no URL"));
+        let cannot = |_| Failure::new(ErrorKind::Denied, format!("the catalogue's URL of {name} is invalid"));
         request.body(body).map_err(cannot)
     }
 }

@@ -129,7 +129,7 @@ impl Client {
     }
 }
 
-/// A refused login is no proof of anything about an instance.
+/// A refused login proves nothing about an instance.
 fn of_login(status: StatusCode, failure: Failure) -> Failure {
     let mut error = failure.error;
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::NOT_FOUND {
@@ -207,7 +207,8 @@ mod tests {
         User { name: "u".to_owned(), domain: Named::Id("d".to_owned()) }
     }
 
-    /// The bodies that were recorded of Go's provider, and those that it cannot send (O-4).
+    /// The bodies that were recorded of Go's provider, and those with ids or with an application
+    /// credential, which it cannot send.
     #[test]
     fn o_4_every_sort_of_login_has_its_body() {
         let named = |text: &str| Named::Name(text.to_owned());

@@ -16,7 +16,7 @@ use crate::secret::{Login, Tls, wrong};
 /// Builds the connections of an account. Nothing is sent.
 ///
 /// # Errors
-/// `Denied` names the entry of the Secret that is no PEM. `Unavailable` if the system has no root
+/// `Denied` names the entry of the Secret that is not PEM. `Unavailable` if the system has no root
 /// certificates and the Secret has none either.
 pub(crate) fn transport(login: &Login) -> Result<Arc<dyn Transport>, Error> {
     if login.tls == Tls::default() && !login.keystone.is_https() {

@@ -13,7 +13,7 @@ const SKIPPED: [&str; 4] = [
     "this driver has no balancers",
     "this driver has no routes",
     // Nova accepts a server, and finds no host for it later. A test of its own plays that.
-    "cannot arrange StockUsedUp",
+    "cannot inject StockUsedUp",
     "this driver supports only one caller per key",
 ];
 

@@ -88,15 +88,15 @@ async fn a_port_that_was_taken_is_looked_at_again() {
     let cloud = Cloud::new();
     let driver = cloud.driver();
     let conflict = |text| crate::subject::refuse(409, "conflictingRequest", text);
-    cloud.fake.arrange("POST /servers", conflict("Port 1 is still in use."));
+    cloud.fake.inject("POST /servers", conflict("Port 1 is still in use."));
     let spec = instance_spec("w-1", class());
     let waits = driver.instances().ensure(&spec).await.expect_err("in use");
     assert!(waits.is_in_progress(), "{waits}");
     let volume = "Invalid volume: volume 1 status must be 'available'. Currently in 'reserved'";
-    cloud.fake.arrange("POST /servers", crate::subject::refuse(400, "badRequest", volume));
+    cloud.fake.inject("POST /servers", crate::subject::refuse(400, "badRequest", volume));
     let waits = driver.instances().ensure(&spec).await.expect_err("reserved");
     assert!(waits.is_in_progress(), "{waits}");
-    cloud.fake.arrange("POST /servers", conflict("No Unique match found for group nodes, use an ID."));
+    cloud.fake.inject("POST /servers", conflict("No Unique match found for group nodes, use an ID."));
     let error = driver.instances().ensure(&spec).await.expect_err("two groups");
     assert_eq!(error.kind, ErrorKind::InvalidSpec);
 }
@@ -108,7 +108,7 @@ async fn a_part_of_another_server_is_neither_used_nor_deleted() {
     let cloud = Cloud::new();
     let driver = cloud.driver();
     let spec = instance_spec("w-1", class());
-    cloud.fake.arrange("POST /servers", crate::subject::refuse(400, "badRequest", "Invalid key_name"));
+    cloud.fake.inject("POST /servers", crate::subject::refuse(400, "badRequest", "Invalid key_name"));
     driver.instances().ensure(&spec).await.expect_err("refused");
     let pet = cloud.server("pet", &[]);
     cloud.fake.lock().ports[0].device = native(&pet).to_owned();

@@ -1,6 +1,6 @@
-//! The flaws of Go's provider, by the ids of the wire contracts. Each test shows that this driver
-//! does not have the flaw. The tests of O-4 and further ones of O-3 and O-5 are beside the pure
-//! code that they check.
+//! The flaws of Go's provider, by the ids of `docs/src/clouds/openstack.md`, section "Differences".
+//! Each test shows that this driver does not have the flaw. Further tests of O-3, O-4 and O-5 are
+//! beside the pure code that they check.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::subject::refuse;
 async fn o_1_a_lost_answer_makes_no_double() {
     let cloud = Cloud::new();
     let spec = instance_spec("w-1", class());
-    cloud.fake.arrange("POST /servers", FaultKind::LateEffect(Duration::from_secs(30)));
+    cloud.fake.inject("POST /servers", FaultKind::LateEffect(Duration::from_secs(30)));
     let lost = cloud.driver().instances().ensure(&spec).await.expect_err("no answer");
     assert_eq!(lost.kind, ErrorKind::Ambiguous);
     assert!(lost.state.is_some_and(|state| state.starts_with("port ")), "the port exists");
@@ -43,7 +43,7 @@ async fn o_1_a_volume_is_a_lock_as_well() {
     let waits = driver.instances().ensure(&spec).await.expect_err("the volume is filled");
     assert!(waits.is_in_progress() && waits.state.is_some(), "{waits}");
     tokio::time::sleep(Duration::from_secs(2)).await;
-    cloud.fake.arrange("POST /servers", FaultKind::LateEffect(Duration::from_secs(30)));
+    cloud.fake.inject("POST /servers", FaultKind::LateEffect(Duration::from_secs(30)));
     driver.instances().ensure(&spec).await.expect_err("no answer");
     ensure(&*cloud.driver(), &spec).await.expect("created");
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -74,7 +74,7 @@ async fn o_1_parts_are_found_beside_a_server_of_the_name() {
     let driver = cloud.driver();
     let other = cloud.server("w-1", &[("machinist.dev-key", "another")]);
     let spec = instance_spec("w-1", class());
-    cloud.fake.arrange("POST /servers", refuse(400, "badRequest", "Invalid key_name provided."));
+    cloud.fake.inject("POST /servers", refuse(400, "badRequest", "Invalid key_name provided."));
     driver.instances().ensure(&spec).await.expect_err("refused");
     let which = of_machine(&spec, None);
     assert!(matches!(driver.instances().find(&which).await, Ok(Sighting::Parts(_))));
@@ -103,16 +103,16 @@ async fn o_1_a_double_of_the_key_is_deleted_too() {
     assert_eq!((cloud.fake.alive("uid-of-w-1"), cloud.fake.parts()), (0, (0, 0)));
 }
 
-/// Any error after the creation makes Go delete the server, also one that it only found.
+/// Any error after the creation makes Go delete the server, also a server that it only found.
 #[tokio::test(start_paused = true)]
 async fn o_2_a_failed_read_deletes_nothing() {
     let cloud = Cloud::new();
     let driver = cloud.driver();
     let spec = instance_spec("w-1", class());
-    cloud.fake.arrange("GET /servers/ID", refuse(503, "computeFault", "down"));
+    cloud.fake.inject("GET /servers/ID", refuse(503, "computeFault", "down"));
     let made = ensure(&*driver, &spec).await.expect("created, although the read failed");
     for action in ["GET /servers/detail", "GET /ports"] {
-        cloud.fake.arrange(action, refuse(503, "computeFault", "down"));
+        cloud.fake.inject(action, refuse(503, "computeFault", "down"));
     }
     let failed = driver.instances().ensure(&spec).await.expect_err("down");
     assert_eq!(failed.kind, ErrorKind::Unavailable);
@@ -177,7 +177,7 @@ async fn o_3_a_changed_port_is_read_again() {
     let spec = instance_spec("w-1", with("subnetIDs", json!([])));
     let made = ensure(&*driver, &spec).await.expect("created");
     tokio::time::sleep(Duration::from_secs(2)).await;
-    cloud.fake.arrange("PUT /ports/ID", refuse(412, "RevisionNumberConstraintFailed", "changed"));
+    cloud.fake.inject("PUT /ports/ID", refuse(412, "RevisionNumberConstraintFailed", "changed"));
     let initializer = driver.initialization().expect("a driver with initialization");
     let waits = initializer.initialize(&made.id, &spec.key, &spec.provider_spec).await;
     assert!(waits.is_err_and(|error| error.is_in_progress()));
@@ -213,10 +213,10 @@ async fn o_5_a_used_up_quota_makes_the_caller_wait() {
     assert_eq!(refused.kind, ErrorKind::Exhausted);
     assert!(refused.message.contains("Quota exceeded for instances"), "{refused}");
     cloud.fake.lock().settings.quota = None;
-    cloud.fake.arrange("POST /ports", refuse(409, "OverQuota", "Quota exceeded for resources: ['port']."));
+    cloud.fake.inject("POST /ports", refuse(409, "OverQuota", "Quota exceeded for resources: ['port']."));
     let refused = ensure(&*cloud.driver(), &instance_spec("w-2", class())).await.expect_err("no port");
     assert_eq!((refused.kind, refused.state), (ErrorKind::Exhausted, None));
-    cloud.fake.arrange("POST /volumes", refuse(413, "overLimit", "VolumeLimitExceeded: Maximum number"));
+    cloud.fake.inject("POST /volumes", refuse(413, "overLimit", "VolumeLimitExceeded: Maximum number"));
     let spec = instance_spec("w-3", class_with_volume());
     let refused = ensure(&*cloud.driver(), &spec).await.expect_err("no volume");
     assert_eq!(refused.kind, ErrorKind::Exhausted);

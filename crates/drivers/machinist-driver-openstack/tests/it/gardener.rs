@@ -85,8 +85,8 @@ async fn gap_4_an_instance_of_go_is_deleted_with_its_parts() {
     }
 }
 
-/// Go deleted the server, and was killed before it deleted the port and the volume. Their name and
-/// their marks may also be those of another cluster.
+/// Go deleted the server, and was killed before it deleted the port and the volume. Another cluster
+/// may use the same name and marks.
 #[tokio::test(start_paused = true)]
 async fn parts_that_go_left_without_a_server_stay() {
     let cloud = Cloud::new();

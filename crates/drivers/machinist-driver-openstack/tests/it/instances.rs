@@ -32,7 +32,7 @@ async fn an_error_never_proves_absence() {
         (FaultKind::EffectThenSilence, ErrorKind::Unavailable),
     ];
     for (fault, kind) in faults {
-        cloud.fake.arrange("GET /servers/ID", fault.clone());
+        cloud.fake.inject("GET /servers/ID", fault.clone());
         let found = driver.instances().find(&by_id(&id)).await;
         assert_eq!(found.map_err(|error| error.kind), Err(kind), "{fault:?}");
     }
@@ -41,7 +41,7 @@ async fn an_error_never_proves_absence() {
     // The parts may exist while Neutron or Cinder is down.
     let which = InstanceRef { key: Some(InstanceKey::new("uid")), ..absent };
     for action in ["GET /ports", "GET /volumes/detail"] {
-        cloud.fake.arrange(action, refuse(503, "computeFault", "down"));
+        cloud.fake.inject(action, refuse(503, "computeFault", "down"));
         let found = driver.instances().find(&which).await;
         assert_eq!(found.map_err(|error| error.kind), Err(ErrorKind::Unavailable), "{action}");
     }
@@ -102,7 +102,7 @@ async fn a_request_that_was_not_sent_is_unavailable() {
     );
     cloud.fake.set_unreachable(false);
     // A garbled answer to a creation says nothing about its effect.
-    cloud.fake.arrange("POST /servers", FaultKind::Garbage(202, "<html/>"));
+    cloud.fake.inject("POST /servers", FaultKind::Garbage(202, "<html/>"));
     let error = cloud.driver().instances().ensure(&spec).await.expect_err("garbled");
     assert_eq!(error.kind, ErrorKind::Ambiguous);
 }
@@ -114,7 +114,7 @@ async fn a_slow_cloud_does_not_stretch_the_call_bound() {
     let driver = cloud.driver();
     assert_eq!(PROMISES.call_bound, Duration::from_secs(80));
     for action in ["GET /servers/detail", "GET /ports", "GET /flavors/detail", "GET /security-groups"] {
-        cloud.fake.arrange(action, FaultKind::Slow(Duration::from_secs(19)));
+        cloud.fake.inject(action, FaultKind::Slow(Duration::from_secs(19)));
     }
     let spec = instance_spec("w-1", class());
     let began = Instant::now();
@@ -122,7 +122,7 @@ async fn a_slow_cloud_does_not_stretch_the_call_bound() {
     assert_eq!((began.elapsed().as_secs(), error.kind), (76, ErrorKind::Unavailable));
     assert!(error.message.ends_with("not sent, because earlier requests took too long"), "{error}");
     assert_eq!((cloud.fake.count("POST /ports"), cloud.fake.count("POST /servers")), (0, 0));
-    cloud.fake.arrange("GET /servers/detail", FaultKind::EffectThenSilence);
+    cloud.fake.inject("GET /servers/detail", FaultKind::EffectThenSilence);
     let began = Instant::now();
     driver.instances().ensure(&spec).await.expect_err("no answer");
     assert_eq!(began.elapsed().as_secs(), 20);
@@ -155,7 +155,7 @@ async fn no_request_changes_anything_behind_the_fence() {
 #[tokio::test(start_paused = true)]
 async fn a_port_without_tags_is_deleted_by_its_description() {
     let cloud = Cloud::new();
-    cloud.fake.arrange("PUT /ports/ID/tags", refuse(500, "HTTPInternalServerError", "an error"));
+    cloud.fake.inject("PUT /ports/ID/tags", refuse(500, "HTTPInternalServerError", "an error"));
     let spec = instance_spec("w-1", class());
     cloud.driver().instances().ensure(&spec).await.expect_err("no tags");
     assert_eq!(cloud.fake.parts(), (1, 0));
@@ -186,7 +186,7 @@ async fn a_new_key_is_on_every_part() {
     let made = ensure(&*driver, &spec).await.expect("created");
     let to = InstanceKey::new("new-uid");
     // The process is killed between the parts and the server.
-    cloud.fake.arrange("POST /servers/ID/metadata", refuse(503, "computeFault", "down"));
+    cloud.fake.inject("POST /servers/ID/metadata", refuse(503, "computeFault", "down"));
     driver.instances().rekey(&made.id, &spec.key, &to).await.expect_err("down");
     driver.instances().rekey(&made.id, &spec.key, &to).await.expect("changed");
     {

@@ -230,11 +230,11 @@ impl Subject for Real {
         tokio::time::sleep(span.min(Duration::from_secs(2))).await;
     }
 
-    async fn arrange(&self, _: Trouble) -> Hook {
+    async fn inject(&self, _: Trouble) -> Hook {
         Hook::Missing
     }
 
-    async fn calm(&self) {}
+    async fn clear_trouble(&self) {}
 
     async fn made_by_others(&self, name: &NodeName, created: Timestamp) -> Hook {
         let raw = self.raw().await;

@@ -85,22 +85,20 @@ impl Subject for Cloud {
         tokio::time::sleep(span).await;
     }
 
-    async fn arrange(&self, trouble: Trouble) -> Hook {
+    async fn inject(&self, trouble: Trouble) -> Hook {
         let set = |change: fn(&mut Settings)| change(&mut self.fake.lock().settings);
         match trouble {
             Trouble::ErrorAfterEffect(verb) => {
-                self.fake.arrange(action(verb), FaultKind::EffectThenStatus(500))
+                self.fake.inject(action(verb), FaultKind::EffectThenStatus(500))
             }
-            Trouble::SilenceAfterEffect(verb) => {
-                self.fake.arrange(action(verb), FaultKind::EffectThenSilence)
-            }
+            Trouble::SilenceAfterEffect(verb) => self.fake.inject(action(verb), FaultKind::EffectThenSilence),
             Trouble::LateEffect(verb) => {
                 let after = PROMISES.call_bound - Duration::from_secs(1);
-                self.fake.arrange(action(verb), FaultKind::LateEffect(after));
+                self.fake.inject(action(verb), FaultKind::LateEffect(after));
             }
             // Each call begins with a list.
             Trouble::Outage(_) => {
-                self.fake.arrange("GET /servers/detail", refuse(503, "computeFault", "down"))
+                self.fake.inject("GET /servers/detail", refuse(503, "computeFault", "down"))
             }
             Trouble::Throttled(verb) => {
                 let kind = FaultKind::Refuse {
@@ -109,7 +107,7 @@ impl Subject for Cloud {
                     text: "too many requests",
                     retry_after: Some(5),
                 };
-                self.fake.arrange(action(verb), kind);
+                self.fake.inject(action(verb), kind);
             }
             Trouble::SlowReads => set(|settings| settings.lag = PROMISES.visible_within),
             Trouble::SlowDeletion => set(|settings| settings.deletion = PROMISES.call_bound * 3),
@@ -122,13 +120,13 @@ impl Subject for Cloud {
             // Nova accepts the server, and reports the missing host later.
             Trouble::StockUsedUp => return Hook::Missing,
             Trouble::RefusedAfterParts => {
-                self.fake.arrange("POST /servers", refuse(400, "badRequest", "Invalid key_name provided."));
+                self.fake.inject("POST /servers", refuse(400, "badRequest", "Invalid key_name provided."));
             }
         }
         Hook::Arranged
     }
 
-    async fn calm(&self) {
+    async fn clear_trouble(&self) {
         let mut state = self.fake.lock();
         state.faults.clear();
         state.settings = Settings { volume: state.settings.volume, ..settings() };

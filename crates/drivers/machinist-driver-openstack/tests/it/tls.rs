@@ -87,7 +87,7 @@ async fn serve(fake: Fake, authority: &Authority, clients: Option<&Authority>) -
     format!("https://{address}/identity/v3")
 }
 
-/// Lists servers with a Secret that has these entries, too. The catalogue names a host that does
+/// Lists servers with a Secret that also has these entries. The catalogue names a host that does
 /// not exist, so a success of the login shows as another error.
 async fn list(url: &str, entries: &[(&str, &str)]) -> Result<Vec<Instance>, Error> {
     let login = [

@@ -42,13 +42,13 @@ async fn the_driver_measures_the_clouds_clock_over_http() {
     assert!((-41.0..=-39.0).contains(&skew), "{skew}");
 }
 
-/// The simulated cloud can arrange every case of an instance, so only the cases of other objects
+/// The simulated cloud can inject every case of an instance, so only the cases of other objects
 /// may be skipped.
 fn expect_all_passed(report: &Report) {
     let absent = [
         "this driver has no balancers",
         "this driver has no routes",
-        "this cloud cannot arrange RefusedAfterParts",
+        "this cloud cannot inject RefusedAfterParts",
     ];
     let mut skipped = report.skipped().filter(|(_, why)| !absent.contains(why));
     assert!(report.failed().next().is_none() && skipped.next().is_none(), "\n{report}");

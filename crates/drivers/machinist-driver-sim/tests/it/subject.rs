@@ -1,4 +1,4 @@
-//! The simulated cloud as a subject of the contract. It can arrange every trouble.
+//! The simulated cloud as a subject of the contract. It can inject every trouble.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -111,7 +111,7 @@ impl Subject for SimSubject {
         tokio::time::sleep(span).await;
     }
 
-    async fn arrange(&self, trouble: Trouble) -> Hook {
+    async fn inject(&self, trouble: Trouble) -> Hook {
         let Settings { visible_within, call_bound, .. } = self.cloud.settings();
         let refuse = |code, retry_after_seconds| Fault::Refuse { code, retry_after_seconds };
         let late = Fault::LateEffect { by: call_bound - Duration::from_secs(1) };
@@ -145,7 +145,7 @@ impl Subject for SimSubject {
         Hook::Arranged
     }
 
-    async fn calm(&self) {
+    async fn clear_trouble(&self) {
         self.cloud.faults().clear();
         self.cloud.configure(|current| *current = settings());
     }

@@ -10,7 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::schema::crd::schema::{Format, Schema, Type};
+use crate::schema::crd::format::Format;
+use crate::schema::crd::schema::{Schema, Type};
 use crate::schema::kinds::notation;
 use crate::schema::resource::Served;
 use crate::values::clock::rfc3339_seconds;

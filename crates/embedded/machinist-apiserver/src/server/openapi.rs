@@ -15,7 +15,8 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha512};
 
-use crate::schema::crd::schema::{Format, ListType, MAX_DEPTH, MapType, PatchStrategy, Schema, Type};
+use crate::schema::crd::format::Format;
+use crate::schema::crd::schema::{ListType, MAX_DEPTH, MapType, PatchStrategy, Schema, Type};
 use crate::schema::kinds::notation;
 use crate::schema::resource::{Registry, Served};
 use crate::server::discovery::git_version;
@@ -237,7 +238,7 @@ impl Schemas {
     }
 }
 
-/// Removes the `allOf` around a reference that has nothing beside it.
+/// Removes the `allOf` around a reference without other fields.
 fn bare(field: Value) -> Value {
     match field.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
         Some([only]) if field.as_object().is_some_and(|map| map.len() == 1) => only.clone(),

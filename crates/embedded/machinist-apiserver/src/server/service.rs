@@ -24,7 +24,8 @@ use serde_json::Value;
 use tower::Service;
 
 use crate::access::authn::{Authenticator, Credentials};
-use crate::access::authz::{Attributes, impersonation};
+use crate::access::authz::attributes::Attributes;
+use crate::access::authz::impersonation;
 use crate::access::tokens;
 use crate::log::origin::Origin;
 use crate::schema::body::FieldValidation;

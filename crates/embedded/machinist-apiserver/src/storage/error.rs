@@ -63,7 +63,7 @@ pub enum StorageError {
         expected: &'static str,
     },
     /// A file could not be written while the server was running.
-    #[error("{} cannot be written any more: {why}", file.display())]
+    #[error("{} can no longer be written: {why}", file.display())]
     Failed {
         /// Path of the file.
         file: PathBuf,

@@ -159,8 +159,7 @@ impl Writer {
     }
 }
 
-/// Wakes all waiting callers when the thread ends. After a panic they would otherwise wait for
-/// ever.
+/// Wakes all waiting callers when the thread ends. Otherwise they would wait forever after a panic.
 struct Ending<'a> {
     queue: &'a Queue,
     shared: &'a dyn Sink,

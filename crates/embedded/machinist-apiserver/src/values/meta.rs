@@ -241,8 +241,8 @@ fn in_one(problems: &[String]) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// Whether a finalizer has no domain and is none of Kubernetes' own. Two programs could use such a
-/// name for different purposes.
+/// Whether a finalizer has no domain and is none of Kubernetes' own. Two programs could use a name
+/// without a domain for different purposes.
 fn is_plain(finalizer: &str) -> bool {
     !finalizer.contains('/') && !matches!(finalizer, ORPHAN | FOREGROUND | "kubernetes")
 }

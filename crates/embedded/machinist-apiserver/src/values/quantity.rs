@@ -56,7 +56,7 @@ fn ten_to(exponent: i32) -> i128 {
     10_i128.pow(u32::try_from(exponent).unwrap_or_default())
 }
 
-/// Whether the text is a quantity, also one that is too large to calculate with.
+/// Whether the text is a quantity, also if the quantity is too large to calculate with.
 pub(crate) fn is_quantity(text: &str) -> bool {
     parts(text).is_some_and(|parts| unit_of(parts.unit).is_some())
 }

@@ -20,7 +20,7 @@ pub(crate) enum Route {
 #[derive(Debug)]
 pub(crate) struct ResourceRequest {
     pub(crate) path: ResourcePath,
-    /// `None` if no resource takes the method on such a path. The server answers this error, and
+    /// `None` if no resource takes the method on this path. The server answers this error, and
     /// the query's, after authorization.
     pub(crate) verb: Option<Verb>,
     pub(crate) query: ApiResult<Query>,

@@ -341,7 +341,7 @@ impl World {
             }
             ["told", name, number, revision] => {
                 self.open.remove(*name);
-                self.settle(name, number);
+                self.note_certain(name, number);
                 self.revision = self.revision.max(revision.parse().expect("a number"));
                 self.answered += 1;
             }
@@ -350,7 +350,7 @@ impl World {
         }
     }
 
-    fn settle(&mut self, name: &str, number: &str) {
+    fn note_certain(&mut self, name: &str, number: &str) {
         match number {
             "-" => self.certain.remove(name),
             number => self.certain.insert(name.to_owned(), number.to_owned()),
@@ -368,7 +368,7 @@ impl World {
         for (name, number) in std::mem::take(&mut self.open) {
             let is_there = found.get(&name).map_or("-", String::as_str) == number;
             if is_there {
-                self.settle(&name, &number);
+                self.note_certain(&name, &number);
                 self.kept += 1;
             } else {
                 self.lost += 1;

@@ -66,7 +66,7 @@ fn wanted(node: &NodeFacts) -> Vec<(&'static str, &'static str)> {
     wanted
 }
 
-/// Returns whether the taint is one that this controller maintains.
+/// Returns whether this controller maintains the taint.
 fn is_ours(node: &NodeFacts, taint: &Taint) -> bool {
     let key = taint.key.as_str();
     match taint.effect.as_str() {

@@ -86,7 +86,7 @@ async fn run(cloud: Cloud, client: Client, namespace: String) {
     );
 }
 
-/// The entry from which the Node of the host is made. The host is no instance of the cloud.
+/// The entry from which the Node of the host is made. The host is not an instance of the cloud.
 fn entry_of_host(name: &NodeName, now: Timestamp) -> LedgerEntry {
     let id = ProviderId::parse(HOST).expect("not empty");
     LedgerEntry { boots_at: None, ..entry(0, id, name.clone(), now) }

@@ -34,7 +34,7 @@ pub(crate) struct Secret {
     pub(crate) session: Option<Session>,
 }
 
-/// The part of temporary keys that a request carries beside its signature.
+/// The part of temporary keys that a request carries in addition to its signature.
 pub(crate) struct Session {
     pub(crate) token: String,
     pub(crate) expires: Timestamp,

@@ -99,7 +99,7 @@ impl World {
         self.send_request(request).await.expect("an answer")
     }
 
-    /// Arranges a fault for the next request of an action.
+    /// Injects a fault for the next request of an action.
     pub(crate) async fn fault_once(&self, action: &str, fault: Value) {
         self.control("POST", "/faults", json!({"action": action, "times": 1, "fault": fault})).await;
     }

@@ -19,7 +19,7 @@ async fn lists_show_a_new_instance_later() {
         assert_eq!((shown.status, shown.ids()), (200, vec![]));
     }
     assert_eq!(world.answer(BY_ID).await.ids(), ["i-0"]);
-    // The token is no read: it knows the instance at once.
+    // The token is not a read: it knows the instance at once.
     assert_eq!(world.run("t", "a").await.expect("an answer").ids(), ["i-0"]);
     world.advance(299).await;
     assert!(world.answer(ALL).await.ids().is_empty());

@@ -5,7 +5,7 @@ use super::balancer_services::read_service;
 use super::balancer_targets::{check_target, read_kind, read_target};
 use super::balancers::{algorithm_of, attachment, existing, type_of};
 use super::body::RequestBody;
-use super::{Call, MaybeHandled, found};
+use super::call::{Call, Handled, MaybeHandled, found};
 use crate::catalogue::LoadBalancerType;
 use crate::error::ApiError;
 use crate::model::{Effect, HcloudLoadBalancer, LbChange, ResourceRef, Service, TargetKind};
@@ -41,7 +41,7 @@ pub(super) fn handle(call: &mut Call<'_>, id: &str, command: &str) -> MaybeHandl
     found(begin(call, id, command, plan))
 }
 
-fn begin(call: &mut Call<'_>, id: &str, command: &str, plan: Plan) -> super::Handled {
+fn begin(call: &mut Call<'_>, id: &str, command: &str, plan: Plan) -> Handled {
     let balancer = existing(call, id)?.clone();
     let body = call.body()?;
     call.books.ensure_idle("load_balancer", balancer.id)?;

@@ -3,8 +3,8 @@
 use machinist_labels::Selector;
 use serde_json::{Value, json};
 
-use super::Call;
 use super::body::RequestBody;
+use super::call::Call;
 use super::servers::by_id;
 use crate::catalogue::LoadBalancerType;
 use crate::error::ApiError;

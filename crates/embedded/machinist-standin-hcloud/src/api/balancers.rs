@@ -3,18 +3,20 @@
 use serde_json::{Value, json};
 
 use super::actions::{begun, json_with_id, of_resource};
+use super::balancer_actions;
 use super::balancer_services::read_service;
 use super::balancer_targets::{check_target, json_of_target, read_target};
 use super::body::{IdOrName, RequestBody};
+use super::call::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use super::list::list;
 use super::server_create::no_address;
 use super::servers::datacenter_json;
-use super::{Call, Handled, MaybeHandled, Reply, balancer_actions, found, id_of};
 use crate::addresses::{free_private, free_public_ipv4, public_ipv6};
+use crate::books::later;
 use crate::catalogue::{LOAD_BALANCER_TYPES, LOCATIONS, LoadBalancerType, Location};
 use crate::error::ApiError;
 use crate::model::{Effect, HcloudLoadBalancer, LbAlgorithm, LbChange, LbPrivateNet, PublicIp, ResourceRef};
-use crate::{DeletionReply, later};
+use crate::settings::DeletionReply;
 
 pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> MaybeHandled {
     match (method, segments) {

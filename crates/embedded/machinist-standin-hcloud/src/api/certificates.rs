@@ -4,8 +4,8 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::actions::{begun, json_with_id, of_resource};
+use super::call::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use super::list::list;
-use super::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use crate::error::ApiError;
 use crate::model::{Certificate, CertificateType, Effect, ResourceRef};
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::call::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use super::list::page;
-use super::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use crate::catalogue::{IMAGES, LOAD_BALANCER_TYPES, LOCATIONS, SERVER_TYPES};
 use crate::error::ApiError;
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::actions::{begun, json_with_id, of_resource};
+use super::call::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use super::list::list;
-use super::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use crate::addresses::free_public_ipv4;
 use crate::catalogue::Location;
 use crate::error::ApiError;

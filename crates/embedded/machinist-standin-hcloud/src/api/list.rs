@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use machinist_labels::Selector;
 use serde_json::{Value, json};
 
-use super::{Call, Handled, Reply};
+use super::call::{Call, Handled, Reply};
 use crate::Fault;
 use crate::error::ApiError;
 use crate::model::Listed;

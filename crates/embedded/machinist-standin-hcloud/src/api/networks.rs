@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::actions::{begun, of_resource};
 use super::body::RequestBody;
+use super::call::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use super::list::list;
-use super::{Call, Handled, MaybeHandled, Reply, found, id_of, routes};
+use super::routes;
 use crate::addresses::Range;
 use crate::catalogue::Location;
 use crate::error::ApiError;

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use super::body::RequestBody;
+use super::call::{Call, Handled};
 use super::networks::begin_action;
-use super::{Call, Handled};
 use crate::addresses::Range;
 use crate::error::ApiError;
 use crate::model::{Effect, Network, NetworkRoute};

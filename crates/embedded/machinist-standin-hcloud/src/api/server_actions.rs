@@ -2,9 +2,9 @@
 
 use super::actions::begun;
 use super::body::{IdOrName, RequestBody};
+use super::call::{Call, Handled, MaybeHandled, Reply, found};
 use super::server_create::attachment;
 use super::servers::existing;
-use super::{Call, Handled, MaybeHandled, found};
 use crate::catalogue::{Location, SERVER_TYPES, ServerType};
 use crate::error::ApiError;
 use crate::model::{Effect, HcloudServer, ResourceRef, ServerStatus};
@@ -54,7 +54,7 @@ fn power(
     command: &str,
     now: ServerStatus,
     on_success: ServerStatus,
-) -> super::Reply {
+) -> Reply {
     let is_reboot = matches!(command, "reboot_server" | "reset_server");
     let effect = if server.status == on_success && !is_reboot {
         Effect::None

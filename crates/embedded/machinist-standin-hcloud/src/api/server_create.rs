@@ -4,16 +4,16 @@ use serde_json::{Value, json};
 
 use super::actions::json_with_id;
 use super::body::{IdOrName, RequestBody};
+use super::call::{Call, Handled, Reply};
 use super::servers::{ensure_name_is_free, is_host_name, json_of};
-use super::{Call, Handled, Reply};
 use crate::addresses::{NoAddress, free_private, free_public_ipv4, public_ipv6};
-use crate::books::NewAction;
+use crate::books::{NewAction, later};
 use crate::catalogue::{IMAGES, Image, LOCATIONS, Location, SERVER_TYPES, ServerType};
 use crate::error::ApiError;
+use crate::machines;
 use crate::model::{
     Effect, HcloudServer, LabelMap, Network, PrivateNet, PublicIp, ResourceRef, ServerStatus,
 };
-use crate::{later, machines};
 use machinist_instance::UserData;
 
 /// Limit of the API.

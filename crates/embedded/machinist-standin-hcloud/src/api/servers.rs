@@ -4,8 +4,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::actions::{json_with_id, of_resource};
+use super::call::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use super::list::list;
-use super::{Call, Handled, MaybeHandled, Reply, found, id_of, server_actions, server_create};
+use super::{server_actions, server_create};
 use crate::catalogue::{Image, Location, ServerType};
 use crate::error::ApiError;
 use crate::model::{Effect, HcloudServer, PublicIp, ResourceRef, ServerStatus};

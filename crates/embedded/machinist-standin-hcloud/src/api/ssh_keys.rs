@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::call::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use super::list::list;
-use super::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use crate::error::ApiError;
 use crate::model::SshKey;
 

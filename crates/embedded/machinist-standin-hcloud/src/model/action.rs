@@ -196,7 +196,7 @@ pub(crate) enum Effect {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LbChange {
     None,
-    /// Adds the service, or replaces the one with the same port.
+    /// Adds the service, or replaces the service with the same port.
     PutService(Box<Service>),
     DeleteService(u16),
     AddTarget(LbTarget),

@@ -73,7 +73,7 @@ pub(super) enum Backend {
 pub(super) struct Counts {
     /// Instances in the cloud, including those being deleted.
     pub alive: usize,
-    /// Those of them that do not run.
+    /// The existing instances that do not run.
     pub stopped: usize,
     /// Instances ever created, if the cloud has a ledger.
     pub ever: Option<usize>,

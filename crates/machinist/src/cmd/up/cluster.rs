@@ -174,7 +174,7 @@ impl Cluster {
         machine_options.defaults =
             Arc::new(Defaults { exhausted_retry: ASK_AN_EXHAUSTED_CLOUD_AGAIN, ..Defaults::default() });
         // The control plane in Docker is an instance without a Machine.
-        machine_options.orphans = target.is_none().then(machinist_plan::mcm::orphan::Settings::default);
+        machine_options.orphans = target.is_none().then(machinist_plan::mcm::orphan::OrphanOptions::default);
         let machine_controller = MachineController::start(
             clients(&server, target.as_ref(), MACHINE_CONTROLLER).await?,
             options(&namespace, "machine-controller"),
@@ -227,9 +227,10 @@ impl Cluster {
     /// Returns the objects that wait, each with its reason.
     pub(super) fn reasons(&self) -> impl Iterator<Item = String> {
         let of_machines = self.inspectors.iter().flat_map(|inspector| inspector.whys());
-        let of_machines = of_machines.filter(|(_, record)| record.why != machinist_plan::mcm::Why::settled());
+        let of_machines =
+            of_machines.filter(|(_, record)| record.why != machinist_plan::mcm::Why::up_to_date());
         let of_nodes = self.cloud_controller_manager.iter().flat_map(|running| running.inspector().whys());
-        let of_nodes = of_nodes.filter(|(_, record)| record.why != machinist_plan::ccm::Why::settled());
+        let of_nodes = of_nodes.filter(|(_, record)| record.why != machinist_plan::ccm::Why::up_to_date());
         let of_machines = of_machines.map(|(key, record)| format!("{key}: {}", record.why));
         of_machines.chain(of_nodes.map(|(key, record)| format!("{key}: {}", record.why)))
     }

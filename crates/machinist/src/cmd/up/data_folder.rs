@@ -469,7 +469,7 @@ impl Stored {
 }
 
 impl Strangers {
-    /// Returns a remark with the command that deletes such an instance.
+    /// Returns a remark with the command that deletes the first of the instances.
     pub(super) fn remark(&self, cloud: UpCloud, control_url: &str) -> String {
         let Self { count, first: LedgerEntry { id, name, .. } } = self;
         let count = match count {

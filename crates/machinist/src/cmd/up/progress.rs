@@ -56,7 +56,7 @@ pub(super) struct Reachable<'a> {
 pub(super) struct Stopped<'a> {
     /// Instances that were alive in the cloud.
     pub instances_alive: usize,
-    /// Those of them that did not run.
+    /// The existing instances that did not run.
     pub instances_stopped: usize,
     pub cloud: UpCloud,
     pub state: State<'a>,
@@ -105,7 +105,7 @@ pub(super) struct Summary {
     pub nodes_ready: usize,
     /// Instances in the cloud, including those being deleted.
     pub instances_alive: usize,
-    /// Those of them that do not run.
+    /// The existing instances that do not run.
     #[serde(skip_serializing_if = "is_zero")]
     pub instances_stopped: usize,
     /// Instances in the cloud's ledger, including deleted ones. Absent for a Docker engine, which

@@ -45,7 +45,7 @@ struct Acting(BTreeMap<Key, (Reason, Instant)>);
 
 impl Acting {
     /// Removes writes that usually finish before a user can read about them.
-    fn settle(&mut self, waits: Waits, now: Instant) -> Waits {
+    fn drop_short(&mut self, waits: Waits, now: Instant) -> Waits {
         let mut before = std::mem::take(&mut self.0);
         let is_worth_telling = |(key, why): &(Key, Why)| {
             if !matches!(why.reason, Reason::Writing(_)) {
@@ -121,7 +121,7 @@ impl Screen {
         let Some(table) = &mut self.0 else { return Ok(()) };
         let waits: Waits = table.inspectors.iter().flat_map(Inspector::waits).collect();
         let now = Instant::now();
-        let waits = table.acting.settle(waits, now);
+        let waits = table.acting.drop_short(waits, now);
         table.output.show(table::render(view, &waits, table.output.size()))?;
         table.is_stale = false;
         table.drawn_at = now;
@@ -137,7 +137,7 @@ impl Screen {
         let Some(table) = self.0.take() else { return drawn };
         let is_empty = view.listed().next().is_none();
         let drawn = if is_empty { drawn.and_then(|()| table.output.show(Vec::new())) } else { drawn };
-        table.output.settle();
+        table.output.keep_table();
         drawn
     }
 }
@@ -156,7 +156,7 @@ fn leave_room_for_panics(output: &Output) {
     let output = output.clone();
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        output.settle_if_idle();
+        output.keep_table_if_idle();
         before(info);
     }));
 }
@@ -179,7 +179,7 @@ mod tests {
         let start = Instant::now();
         let mut shown = |after: Duration, reason: Reason| {
             let now = start + after;
-            (acting.settle(waits(reason), now).len(), acting.next(now).map(|at| at - now))
+            (acting.drop_short(waits(reason), now).len(), acting.next(now).map(|at| at - now))
         };
         let (begin, second) = (Duration::ZERO, ACTING_IS_SHOWN_AFTER);
         assert_eq!(

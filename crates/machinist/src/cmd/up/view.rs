@@ -24,8 +24,8 @@ const LEASES_OF_NODES: &str = "kube-node-lease";
 /// Kind of a Machine in Events.
 const MACHINE: &str = "Machine";
 
-/// Resources and kinds of short-lived objects. When such an object is deleted, its warnings are
-/// forgotten.
+/// Resources and kinds of short-lived objects. When an object of these kinds is deleted, its
+/// warnings are forgotten.
 const WARNED_OF: [(&str, &str); 5] = [
     (MACHINES, MACHINE),
     (SETS, "MachineSet"),

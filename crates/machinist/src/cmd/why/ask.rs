@@ -142,7 +142,8 @@ impl Trust {
     }
 }
 
-/// Whether the host of a URL is this host. `kubectl port-forward` checks who is behind such a port.
+/// Whether the host of a URL is this host. `kubectl port-forward` checks who is behind a forwarded
+/// port.
 fn is_loopback(url: &str) -> bool {
     let Ok(uri) = url.parse::<http::Uri>() else { return false };
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');

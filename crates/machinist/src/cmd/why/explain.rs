@@ -121,14 +121,14 @@ pub(super) fn is_unanswered(error: &anyhow::Error) -> bool {
 }
 
 /// Returns the provider of a Machine, as its class or its recorded id names it. Only its parsers
-/// and its validation are used; no cloud call is made. A Machine that names no provider has no
-/// instance and no class, so any provider will do.
+/// and its validation are used; no cloud call is made. Without a recorded id and a class, no
+/// provider matters for the decision, so any will do.
 ///
 /// # Errors
 /// If that provider is not compiled in.
 async fn machine_provider(clients: &Clients, key: &Key) -> anyhow::Result<ForExplanations> {
     let named = match key {
-        Key::Machine(id) => provider_name(clients, id).await,
+        Key::Machine(id) => provider_of_machine(clients, id).await?,
         Key::Class(id) => provider_of_class(clients, id).await?,
         _ => None,
     };
@@ -153,19 +153,26 @@ async fn provider_of_class(clients: &Clients, id: &ObjectKey) -> anyhow::Result<
     named.map(Some).context("the class names no provider, so only its controller can explain it")
 }
 
-/// Returns the name of a Machine's provider. If its class is missing or unreadable, the recorded id
-/// begins with that name.
-async fn provider_name(clients: &Clients, id: &ObjectKey) -> Option<String> {
+/// Returns the name of a Machine's provider: the one whose ids begin like the recorded id,
+/// otherwise the provider of its class. `None` if there is no such Machine, or neither an id nor a
+/// class.
+///
+/// # Errors
+/// If an object cannot be read, or if the class names no provider.
+async fn provider_of_machine(clients: &Clients, id: &ObjectKey) -> anyhow::Result<Option<String>> {
     let machines: Api<Machine> = Api::namespaced(clients.control.clone(), &id.namespace);
-    let machine = machines.get_opt(&id.name).await.ok()??;
-    let classes: Api<MachineClass> = Api::namespaced(clients.control.clone(), &id.namespace);
-    let class = classes.get_opt(machine.spec.class.name.as_deref().unwrap_or_default()).await;
-    let class = class.ok().flatten();
-    let of_id = || Some(machine.spec.provider_id.as_deref()?.split_once("://")?.0.to_owned());
+    let Some(machine) = machines.get_opt(&id.name).await? else { return Ok(None) };
+    let of_id = machine.spec.provider_id.as_deref().and_then(|id| Some(id.split_once("://")?.0.to_owned()));
     // As in the controller, an edited class does not hide an instance.
-    let known = of_id().filter(|scheme| clouds::named(scheme).is_some());
-    let of_class = class.and_then(|class| class.provider).filter(|name| !name.is_empty());
-    known.or(of_class).or_else(of_id)
+    if of_id.as_deref().is_some_and(|scheme| clouds::named(scheme).is_some()) {
+        return Ok(of_id);
+    }
+    let class = machine.spec.class.name.clone().unwrap_or_default();
+    if class.is_empty() {
+        return Ok(of_id);
+    }
+    let of_class = provider_of_class(clients, &ObjectKey::new(&id.namespace, &class)).await?;
+    Ok(of_class.or(of_id))
 }
 
 /// Returns the provider of a kind, for its planner only. Nothing is changed, and no mail is sent.

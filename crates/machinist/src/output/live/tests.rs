@@ -180,7 +180,7 @@ fn a_table_is_replaced_after_the_terminal_became_narrower() {
 fn a_settled_table_stays() {
     let mut terminal = Terminal::new(20, 10);
     terminal.show(&["the last table"]);
-    terminal.live.settle();
+    terminal.live.keep_table();
     terminal.show(&["another"]);
     terminal.shows(&["the last table", "another"]);
     let erased = terminal.live.erase(terminal.size);

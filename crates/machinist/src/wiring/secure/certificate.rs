@@ -151,8 +151,8 @@ fn certificates(pem: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     Ok(parsed)
 }
 
-/// Replaces a file by one that only its owner can read. An earlier file may have other permissions,
-/// so it is not written to.
+/// Replaces a file with a file that only its owner can read. An earlier file may have other
+/// permissions, so it is not written to.
 fn replace(folder: &Path, file: &Path, text: &str) -> io::Result<()> {
     // The mode of a temporary file is 0600.
     let mut new = tempfile::NamedTempFile::new_in(folder)?;

@@ -170,13 +170,13 @@ impl ApiServerReport {
         let goals = [
             ("start, in ms, below", Some(figures.start_ms), START_MS, false),
             (
-                "writes in memory, times those of kube-apiserver, at least",
+                "writes in memory, times the writes of kube-apiserver, at least",
                 figures.writes_ratio,
                 WRITES_IN_MEMORY,
                 true,
             ),
             (
-                "writes with a data folder, times those, at least",
+                "writes with a data folder, times the writes of kube-apiserver, at least",
                 figures.writes_ratio_data_dir,
                 WRITES_DATA_FOLDER,
                 true,

@@ -1,5 +1,5 @@
-//! The writes that do not come from the provider: those of the core controllers of Cluster API, a
-//! user and kubelets.
+//! The writes that do not come from the provider: the writes of the core controllers of Cluster
+//! API, of a user and of kubelets.
 
 use std::time::Duration;
 

@@ -70,12 +70,13 @@ impl CcmReport {
         writeln!(f, "{} Nodes, initialised in {} s of real time", figures.nodes, figures.init_seconds)?;
         writeln!(f)?;
         let at_most = |goal: f64| format!("at most {goal}");
-        let calls = format!("at most {} (BU-06, BU-09)", figures.limit_calls_per_idle_hour);
+        let limit = figures.limit_calls_per_idle_hour;
+        let calls = format!("at most {limit} (12 lists of all servers, 12 other calls)");
         let rows = [
             ("writes per Node", figures.writes_per_node.to_string(), at_most(WRITES)),
             ("Events per Node", figures.events_per_node.to_string(), at_most(EVENTS)),
             ("calls to the cloud in an idle hour", figures.cloud_calls_per_idle_hour.to_string(), calls),
-            ("writes in an idle hour", figures.kube_writes_per_idle_hour.to_string(), "0 (BU-09)".to_owned()),
+            ("writes in an idle hour", figures.kube_writes_per_idle_hour.to_string(), "0".to_owned()),
         ];
         write_table(f, rows)?;
         writeln!(f)?;

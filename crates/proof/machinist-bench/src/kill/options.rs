@@ -51,7 +51,7 @@ impl Args {
 pub enum Work {
     /// Scale from 3 machines to N, and to 0
     Scale,
-    /// Replace N machines by those of new templates
+    /// Replace N machines by machines of new templates
     Rollout,
     /// Delete machines with pods that a PodDisruptionBudget protects
     Drain,

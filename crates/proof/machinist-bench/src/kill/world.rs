@@ -185,7 +185,7 @@ impl World {
         self.machine_controller.leads() && self.manager.leads()
     }
 
-    /// Kills a controller, also one that waits for its Lease, and restarts it.
+    /// Kills a controller, also a controller that waits for its Lease, and restarts it.
     pub(super) async fn restart(&mut self, program: Program) -> Result<()> {
         let Some(controller) = self.controller(program) else { return Ok(()) };
         if !controller.process.revive()? {

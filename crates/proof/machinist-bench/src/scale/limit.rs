@@ -43,8 +43,8 @@ pub(super) async fn measure(client: &Client, content: Content) -> Result<f64> {
     Ok(f64::from(MACHINES) / took.as_secs_f64())
 }
 
-/// The writes of one machine: those of the manager, of the machine controller, and of the kubelet,
-/// in the order in which they follow from each other.
+/// The writes of one machine: the writes of the manager, of the machine controller, and of the
+/// kubelet, in the order in which they follow from each other.
 async fn one(client: &Client, number: u32, content: Content) -> Result<()> {
     let name = name(number);
     let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);

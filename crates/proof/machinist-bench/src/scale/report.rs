@@ -128,7 +128,7 @@ impl ScaleReport {
         writeln!(f, "0 -> {} -> 0 machines on {}", figures.machines, self.api)?;
         writeln!(
             f,
-            "Thin: an instant cloud; {}; no kube-controller-manager. Events are sent at 10 a second, so those of the way up are \
+            "Thin: an instant cloud; {}; no kube-controller-manager. Events are sent at 10 a second, so the Events of the way up are \
              counted on both ways.",
             join_of(self.content)
         )?;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The message of a pass whose actions had no effect. One ordinary conflict is no reason for it.
+/// The message of a pass whose actions had no effect. One ordinary conflict does not cause it.
 pub(super) const NO_EFFECT: &str = "Repeated action had no effect";
 
 /// Number of warnings, by their messages without fields.

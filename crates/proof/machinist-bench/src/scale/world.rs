@@ -186,7 +186,7 @@ impl World {
     /// When both are in this process.
     pub(super) fn processes(&mut self) -> Result<&mut Processes> {
         match &mut self.controllers {
-            Controllers::InProcess { .. } => bail!("the controllers are no processes of their own"),
+            Controllers::InProcess { .. } => bail!("the controllers are not separate processes"),
             Controllers::Processes(processes) => Ok(processes),
         }
     }
@@ -240,7 +240,7 @@ impl World {
         let instances = format!("{} instances are alive", self.cloud.alive());
         let Controllers::InProcess { inspectors, .. } = &self.controllers else { return instances };
         let whys =
-            inspectors.iter().flat_map(Inspector::whys).filter(|(_, record)| record.why != Why::settled());
+            inspectors.iter().flat_map(Inspector::whys).filter(|(_, record)| record.why != Why::up_to_date());
         progress::explain(instances, whys.map(|(key, record)| (key, record.why)))
     }
 }

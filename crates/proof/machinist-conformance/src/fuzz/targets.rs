@@ -270,8 +270,8 @@ pub(super) fn rule(data: &[u8]) {
     in_runtime(async {
         let mut about = schema_of(&value, 0);
         about["x-kubernetes-validations"] = json!([{"rule": rule}, {"rule": "true", "messageExpression": rule}, {"rule": "self == oldSelf", "message": "m"}]);
-        // Also without a message expression, because an invalid one makes the server reject the
-        // whole definition.
+        // The rule is also tried without a message expression, because an invalid expression makes
+        // the server reject the whole definition.
         let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
             "x-kubernetes-validations": [{"rule": rule}]});
         for about in [about, free] {

@@ -408,7 +408,7 @@ async fn a_disk_failure_is_reported_and_answered_writes_stay() {
     disk.cut_at(0);
     let (failed, (code, answer)) =
         tokio::join!(server.failed(), ask(&server, Method::POST, PATH, Some(body(2, 1))));
-    assert!(failed.to_string().contains("state.redb cannot be written any more: "), "{failed}");
+    assert!(failed.to_string().contains("state.redb can no longer be written: "), "{failed}");
     assert!(failed.to_string().contains("power failure"), "{failed}");
     assert_eq!((code, &answer["kind"], &answer["reason"]), (500, &json!("Status"), &json!("InternalError")));
     let message = answer["message"].as_str().unwrap_or_default();

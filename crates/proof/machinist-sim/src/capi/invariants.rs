@@ -47,8 +47,7 @@ impl Invariant for OneEach {
         match change {
             OutsideChange::Made(id) => {
                 let Some(made) = outside.container(id).filter(|made| !made.key.is_empty()) else { return };
-                // A restored object may have lost the record of a container that does not exist any
-                // more.
+                // A restored object may have lost the record of a container that no longer exists.
                 let is_forgotten = |track: &ContainerTrack| {
                     track.gone.is_some() && state.restored_at().is_some_and(|at| track.made < at)
                 };

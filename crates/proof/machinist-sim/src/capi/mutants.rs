@@ -132,7 +132,7 @@ fn absence_without_lag(s: &docker_machine::Snapshot) -> MachinePlan {
     docker_machine::plan(&s)
 }
 
-/// Takes the load balancer as one that has the machine.
+/// Assumes that the load balancer has the machine.
 fn unbalanced_bootstrap(s: &docker_machine::Snapshot) -> MachinePlan {
     let mut s = s.clone();
     if let Some(infrastructure) = &mut s.infrastructure
@@ -158,7 +158,7 @@ fn forgotten_node(s: &docker_machine::Snapshot) -> MachinePlan {
     let mut plan = docker_machine::plan(s);
     let before = plan.actions.len();
     plan.actions.retain(|action| !matches!(action, docker_machine::Action::CompleteNode { .. }));
-    if before == plan.actions.len() { plan } else { Plan { why: Why::settled(), ..plan } }
+    if before == plan.actions.len() { plan } else { Plan { why: Why::up_to_date(), ..plan } }
 }
 
 fn dropped_while_draining(s: &docker_cluster::Snapshot) -> Plan<docker_cluster::Action> {

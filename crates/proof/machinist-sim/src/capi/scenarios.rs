@@ -206,7 +206,7 @@ async fn docker_foreign(realm: &ProviderWorld) -> Outcome {
     let machines = Machines::new(1, 2);
     realm.run_foreign_container(POSTGRES);
     realm.run_foreign_container(&machines.workers[0]);
-    realm.stage().begin("the user creates a Cluster beside other containers");
+    realm.stage().begin("the user creates a Cluster while other containers exist");
     order(realm, &machines).await?;
     ready(realm, &[&machines.control_plane[..], &machines.workers[1..]].concat()).await?;
     realm.stage().pass(LONG).await?;

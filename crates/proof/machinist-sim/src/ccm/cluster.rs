@@ -213,7 +213,8 @@ impl ServiceWorld {
         self.services.create(name, json!({})).await
     }
 
-    /// Creates such a Service, which chooses the name of its load balancer.
+    /// Creates a Service of type LoadBalancer with one port, which chooses the name of its load
+    /// balancer.
     ///
     /// # Errors
     /// When the API server refuses it.

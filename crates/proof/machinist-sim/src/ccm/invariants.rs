@@ -105,8 +105,8 @@ impl Invariant for FinalizerUntilGone {
     }
 }
 
-/// C8: a load balancer is deleted only if its Service is being deleted. One that lost its Service
-/// to another actor stays for a person.
+/// C8: a load balancer is deleted only if its Service is being deleted. A load balancer that lost
+/// its Service to another actor stays for a person.
 struct BalancerOnlyWithCause {
     /// Whether the process may not see for long what another actor has done.
     is_blind: bool,

@@ -19,7 +19,7 @@ pub(crate) struct Caller {
 }
 
 /// A call that has begun.
-pub(crate) struct Begun(Option<usize>);
+pub(crate) struct BegunCall(Option<usize>);
 
 /// The end of a call while the cloud is away.
 pub(crate) enum Unreachable {
@@ -49,7 +49,7 @@ impl Caller {
     }
 
     /// Begins a call. A dead process, and one whose run has failed, waits forever.
-    pub(crate) async fn begin(&self, label: &str) -> Begun {
+    pub(crate) async fn begin(&self, label: &str) -> BegunCall {
         let process = self.life.process;
         self.life.while_alive().await;
         if !self.lab.fuse.holds(format_args!("{process} cloud {label}")) {
@@ -58,11 +58,11 @@ impl Caller {
         let point = self.lab.points.before(CallKind::DriverCall);
         self.lab.may_die(&self.life).await;
         self.lab.history.requested(process, label);
-        Begun(point)
+        BegunCall(point)
     }
 
     /// Ends a call that took effect. A dead process never hears its answer.
-    pub(crate) async fn end(&self, Begun(point): Begun) {
+    pub(crate) async fn end(&self, BegunCall(point): BegunCall) {
         self.life.while_alive().await;
         self.lab.points.after(point);
         self.lab.may_die(&self.life).await;

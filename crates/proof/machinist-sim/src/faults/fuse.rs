@@ -1,5 +1,5 @@
 //! A fuse against livelock. Under paused time the clock moves only when every task waits, so a loop
-//! that never waits would run forever, and one that waits for milliseconds would run for hours.
+//! that never waits would run forever, and a loop that waits for milliseconds would run for hours.
 //! After too many events in one minute of simulated time, or too many polls of tasks in one
 //! instant, the fuse blows: it stops the loop, and the run has failed.
 

@@ -164,8 +164,8 @@ impl LongFault {
         drawn
     }
 
-    /// Draws the long faults of a run, and in some runs one of the further kinds: alone, or beside
-    /// the others.
+    /// Draws the long faults of a run, and in some runs one of the further kinds: alone, or in
+    /// addition to the others.
     pub fn draw_with_further(seed: Seed, kinds: &[LongKind], further: &[LongKind]) -> Vec<Self> {
         let others = Self::draw(seed, kinds);
         let mut stream = seed.stream("further long faults");
@@ -180,8 +180,8 @@ impl LongFault {
         others.into_iter().chain([fault]).collect()
     }
 
-    /// Draws one of the long faults that a scenario is about, in most runs: alone, or beside the
-    /// others.
+    /// Draws one of the long faults that a scenario is about, in most runs: alone, or in addition
+    /// to the others.
     pub fn with_own(seed: Seed, kinds: &[LongKind], others: Vec<Self>) -> Vec<Self> {
         const WITH_OWN: u32 = 800;
         const ALONE: u32 = 500;

@@ -1,18 +1,18 @@
 //! S5: no voluntary deletion reduces the number of available Machines below the deployment's
 //! promise.
 //!
-//! Deaths caused by the environment are not voluntary, and the choice of the autoscaler is not that
-//! of the program: a Machine that it names is deleted in every state of the others. A Machine
-//! counts as available if the manager had last seen it as available. The promise is the smallest of
-//! all specs that were current since that revision. With `Recreate` there is no promise while
-//! Machines of another class exist.
+//! Deaths caused by the environment are not voluntary, and the choice of the autoscaler is not the
+//! choice of the program: a Machine that it names is deleted in every state of the others. A
+//! Machine counts as available if the manager had last seen it as available. The promise is the
+//! smallest of all specs that were current since that revision. With `Recreate` there is no promise
+//! while Machines of another class exist.
 
 use machinist_api::constants::annotations;
 
 use super::surge::{deployment_of, machines_of_deployment, seen_by, shown_at, track_of};
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::{Side, TestedProcess};
-use crate::history::{Event, RunState};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, SeenObject};
 
 pub(super) struct Availability;

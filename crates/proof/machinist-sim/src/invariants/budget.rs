@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use machinist_cloud_sim::Operation;
 
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::Side;
-use crate::history::{Event, RunState};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::MACHINES;
 
 /// Counts the last calls.

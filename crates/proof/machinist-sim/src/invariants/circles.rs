@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::Side;
-use crate::history::{Event, RunState};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, SeenObject};
 
 /// S17: a process does not write one object in a circle. It sees creations and deletions under one

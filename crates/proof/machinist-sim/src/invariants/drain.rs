@@ -21,10 +21,10 @@ use machinist_api::constants::{labels, taints};
 use machinist_cloud_sim as cloud;
 
 use super::preserve::is_kept;
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::{Side, TestedProcess};
 use crate::ask::WriteInFlight;
-use crate::history::{Event, RunState};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::{MACHINES, NODES, PODS, SeenObject};
 
 /// Options of the machine controller in a run; see `machinist_plan::mcm::machine::Defaults`.
@@ -177,7 +177,7 @@ fn tainted_since(node: SeenObject<'_>) -> Option<Timestamp> {
 fn is_rejection_reported(state: &RunState, node: &str, since: Timestamp) -> bool {
     let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.node_label() == node);
     let key = machine.map(|machine| format!("{}/{}", machine.namespace(), machine.name()));
-    // The condition of the Node names such a pod while the Machine is preserved.
+    // The condition of the Node names the pod while the Machine is preserved.
     if machine.is_some_and(|machine| !machine.is_deleting()) {
         return true;
     }

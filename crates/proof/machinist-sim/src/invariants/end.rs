@@ -6,7 +6,7 @@ use std::time::Duration;
 use machinist_api::constants::markers::DeletionMarker;
 use machinist_api::constants::{annotations, taints};
 
-use super::{Id, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::Side;
 use crate::history::RunState;
 use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS, SeenObject};

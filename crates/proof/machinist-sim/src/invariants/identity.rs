@@ -4,9 +4,9 @@
 use http::Method;
 use machinist_apiserver::Commit;
 
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::{Side, TestedProcess};
-use crate::history::{Event, RunState};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::{MACHINES, NODES, SeenObject};
 
 /// Provider ids never change, and no two objects of a kind share one.

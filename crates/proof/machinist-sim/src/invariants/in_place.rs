@@ -8,10 +8,10 @@
 use machinist_api::constants::{annotations, labels};
 
 use super::surge::{deployment_of, machines_of_deployment, seen_by, shown_at, track_of};
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::{Side, TestedProcess};
 use crate::ask::WriteInFlight;
-use crate::history::{Event, RunState, Track};
+use crate::history::{Event, Invariant, RunState, Track};
 use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, SeenObject};
 
 pub(super) struct InstancesStay;

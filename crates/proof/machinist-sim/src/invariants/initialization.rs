@@ -1,9 +1,9 @@
 //! S31: an instance of a class that asks for it is initialized after its id is recorded, and a
 //! Machine is Pending or Running only after the cloud has answered that this is done.
 
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::Side;
-use crate::history::{Event, RunState};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::{MACHINE_CLASSES, MACHINES, SeenObject};
 
 pub(super) struct InitializedFirst;

@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use machinist_apiserver::Commit;
 use machinist_core::orphan::NAMESPACE_TAG;
 
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::{Side, TestedProcess};
-use crate::history::{Event, RunState};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::{MACHINES, NODES, OTHER_NAMESPACE, SECRETS, SeenObject};
 
 /// S29.
@@ -32,7 +32,7 @@ impl Invariant for OthersStay {
 /// S30.
 pub(super) struct ManagedStay;
 
-/// `--machine-creation-timeout`; that of a Machine may be longer.
+/// `--machine-creation-timeout`; the timeout of a Machine may be longer.
 const CREATION_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 impl Invariant for ManagedStay {

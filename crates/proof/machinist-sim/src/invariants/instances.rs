@@ -7,9 +7,9 @@ use machinist_api::constants::labels;
 use machinist_cloud_sim as cloud;
 use machinist_core::orphan::NAMESPACE_TAG;
 
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::{RESTORE, Side, USER};
-use crate::history::{Event, InstanceTrack, RunState};
+use crate::history::{Event, InstanceTrack, Invariant, RunState};
 use crate::sight::{MACHINES, NODES, OTHER_NAMESPACE, SeenObject};
 
 /// S1: a key never has more than one instance, and a name has at most one at a time.

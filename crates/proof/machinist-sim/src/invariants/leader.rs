@@ -1,4 +1,4 @@
-//! S22: of several replicas of a process, only the one that holds the Lease writes.
+//! S22: of several replicas of a process, only the replica that holds the Lease writes.
 //!
 //! C10: a replica that took over from a leader that did not release the Lease deletes no Node for a
 //! minute. Requests of that leader may still take effect, and deletions of Nodes are limited by
@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Method;
 use jiff::SignedDuration;
 
-use super::{Id, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::{Side, TestedProcess};
 use crate::ask::WholeRequest;
 use crate::history::RunState;

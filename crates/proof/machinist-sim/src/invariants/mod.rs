@@ -15,8 +15,8 @@
 //! | S16 | no Machine is replaced while its set cannot create instances | each Machine that is marked Failed |
 //! | S17 | no object is written in a circle | each commit |
 //! | S18 | objects that a user orphans stay | each deletion of a Machine or a set |
-//! | S19 | a Machine whose instance exists is not given up as one that was never created | each Machine that is marked Failed |
-//! | S20 | a Machine is given up as one that cannot be created only if an attempt has failed | each Machine that is marked Failed |
+//! | S19 | a Machine whose instance exists is not given up as a Machine that was never created | each Machine that is marked Failed |
+//! | S20 | a Machine is given up as a Machine that cannot be created only if an attempt has failed | each Machine that is marked Failed |
 //! | S21 | a write changes or deletes only the object that its sender has seen | each commit |
 //! | S23 | a pod whose eviction is rejected is named in the status before it is deleted by force | each write about pods |
 //! | S22 | only the replica that holds the Lease writes, unless the Lease is free | each write that is sent |
@@ -48,7 +48,7 @@
 //! | C5 | a Node loses the taint of uninitialised Nodes only with its provider id and addresses | each commit of a Node |
 //! | C6 | the provider id of a Node is set once, and names the Node's own server | each commit of a Node |
 //! | C7 | an initialised Node has only addresses of its own server | each commit of a Node |
-//! | C8 | a load balancer is deleted only if its Service is being deleted; one that lost its Service to another actor stays | each change of the cloud |
+//! | C8 | a load balancer is deleted only if its Service is being deleted; a load balancer that lost its Service to another actor stays | each change of the cloud |
 //! | C9 | a load balancer that lost its Service to another actor is named in an Event | at the end |
 //! | C10 | for a minute after it took over from a leader that did not release its Lease, a replica deletes no Node | each write that is sent |
 //! | C11 | a Service that is deleted is released within minutes, although the process is killed again and again | every 20 s of runs with restarts |
@@ -90,125 +90,12 @@ mod recreate;
 mod replacement;
 mod stale;
 mod surge;
+mod violation;
 mod volumes;
 
-use std::fmt;
-
 pub use self::end::{Disturbed, EndState, Quiet, Spent};
-use crate::history::{Event, RunState};
-
-/// Identifies an invariant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the table at the top of this module describes each of them")]
-pub enum Id {
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
-    S24,
-    S25,
-    S26,
-    S27,
-    S28,
-    S29,
-    S30,
-    S31,
-    L1,
-    L2,
-    L4,
-    L6,
-    L8,
-    L9,
-    L10,
-    C1,
-    C2,
-    C3,
-    C4,
-    C5,
-    C6,
-    C7,
-    C8,
-    C9,
-    C10,
-    C11,
-    C12,
-    K1,
-    K2,
-    K3,
-    K4,
-    K5,
-    K6,
-    K7,
-    K8,
-    K9,
-    K10,
-}
-
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{self:?}"))
-    }
-}
-
-/// One rule. It sees every event, in order.
-pub trait Invariant: Send {
-    /// Checks one event; `state` already contains it.
-    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations);
-}
-
-/// The violations found by one check.
-#[derive(Debug, Default)]
-pub struct Violations(Vec<(Id, String)>);
-
-impl Violations {
-    /// Adds a violation.
-    pub fn add(&mut self, id: Id, what: impl Into<String>) {
-        self.0.push((id, what.into()));
-    }
-
-    /// Whether there is no violation.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn into_inner(self) -> Vec<(Id, String)> {
-        self.0
-    }
-}
-
-/// A violated invariant, with the events before the violation.
-#[derive(Debug, Clone)]
-pub struct Violation {
-    /// The invariant.
-    pub id: Id,
-    /// The violation, in words.
-    pub what: String,
-    /// The event that was checked.
-    pub at: String,
-    /// The end of the trace at that moment.
-    pub tail: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} violated at {}: {}", self.id, self.at, self.what)?;
-        write!(f, "{}", self.tail)
-    }
-}
+pub use self::violation::{Id, Violation, Violations};
+pub use crate::history::Invariant;
 
 /// All rules, also those that the program does not keep yet under every fault. Only `cargo xtask
 /// sim` checks them.

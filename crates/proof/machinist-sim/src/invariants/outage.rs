@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Id, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::Side;
 use crate::faults::{LongFault, LongKind, OutageMode, Profile};
 use crate::history::{RunState, Undelivered};

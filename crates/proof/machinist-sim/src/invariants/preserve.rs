@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use machinist_api::constants::annotations;
 
 use super::surge::{seen_by, track_of};
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::{Side, TestedProcess};
-use crate::history::{Event, RunState};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::{MACHINE_SETS, MACHINES, SeenObject};
 
 pub(super) struct PreservedStay;

@@ -1,12 +1,12 @@
-//! S25: with the strategy `Recreate`, no Machine is made while the manager sees one of another
-//! class, even one that is being deleted.
+//! S25: with the strategy `Recreate`, no Machine is made while the manager sees a Machine of
+//! another class, even a Machine that is being deleted.
 //!
-//! A deployment counts if all its specs have that strategy that were current since the one that the
-//! manager had seen when it sent the POST.
+//! A deployment counts if all its specs have that strategy: the spec that the manager had seen when
+//! it sent the POST, and every later spec.
 
 use super::surge::{deployment_of, machines_of_deployment, made_by_manager, seen_by, shown_at, track_of};
-use super::{Id, Invariant, Violations};
-use crate::history::{Event, RunState};
+use super::violation::{Id, Violations};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, SeenObject};
 
 /// Where a Machine names its class.
@@ -29,7 +29,7 @@ impl Invariant for OneTemplate {
             let (name, other_class) = (other.name(), other.text(CLASS));
             found.add(
                 Id::S25,
-                format!("{} was made beside {name}, which has the class {other_class}", made.name()),
+                format!("{} was made while {name} exists, which has the class {other_class}", made.name()),
             );
         }
     }

@@ -1,8 +1,8 @@
 //! S13: of all Machines of a deployment, one at a time is replaced because of its unhealthy Node.
 //! S15: a Machine is given up only while its Node is not healthy. S16: no Machine is replaced while
-//! its set cannot create instances. S19: a Machine whose instance exists is not given up as one
-//! that was never created. S20: a Machine is given up as one that cannot be created only if an
-//! attempt has failed.
+//! its set cannot create instances. S19: a Machine whose instance exists is not given up as a
+//! Machine that was never created. S20: a Machine is given up as a Machine that cannot be created
+//! only if an attempt has failed.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use machinist_apiserver::Commit;
 
 use super::preserve::is_kept;
 use super::surge::{deployment_uid, machines_of_deployment, seen_by};
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::Side;
 use crate::ask::WriteInFlight;
-use crate::history::{Event, RunState};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::{MACHINES, NODES, SeenObject};
 
 pub(super) struct OneAtATime;

@@ -1,8 +1,8 @@
 //! S21: a write changes or deletes only the object that its sender has seen, and none that has the
 //! same name by now.
 
-use super::{Id, Invariant, Violations};
-use crate::history::{Event, RunState};
+use super::violation::{Id, Violations};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::{
     MACHINE_CLASSES, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS, SeenObject,
 };

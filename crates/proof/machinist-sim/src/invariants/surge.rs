@@ -6,10 +6,10 @@
 //! first is the newest deployment that the manager had seen when it sent the POST. The second is
 //! the commit that gave the set the number of replicas that the manager had seen.
 
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::{Side, TestedProcess};
 use crate::ask::WriteInFlight;
-use crate::history::{Event, RunState, Track};
+use crate::history::{Event, Invariant, RunState, Track};
 use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, SeenObject};
 
 pub(super) struct SurgeBound;
@@ -113,7 +113,7 @@ fn live_of_deployment(state: &RunState, uid: &str) -> u32 {
     count(live.filter(|machine| is_live(state, *machine)))
 }
 
-/// Whether a Machine counts. One that another actor replaced may be unknown to the manager yet.
+/// Whether a Machine counts. The manager may not know yet a Machine that another actor replaced.
 fn is_live(state: &RunState, machine: SeenObject<'_>) -> bool {
     !machine.is_deleting() && !state.was_replaced(machine.uid())
 }

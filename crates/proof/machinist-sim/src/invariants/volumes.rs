@@ -9,9 +9,9 @@ use machinist_cloud_sim as cloud;
 use serde_json::Value;
 
 use super::drain::DrainOrder;
-use super::{Id, Invariant, Violations};
+use super::violation::{Id, Violations};
 use crate::actor::Side;
-use crate::history::{Event, RunState};
+use crate::history::{Event, Invariant, RunState};
 use crate::sight::{MACHINES, PODS, SeenObject, VOLUME_ATTACHMENTS};
 
 pub(super) struct VolumesFirst {

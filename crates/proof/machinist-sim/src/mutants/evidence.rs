@@ -1,5 +1,5 @@
 //! Planners that take old or missing evidence for evidence: rules that hold under long outages, in
-//! full queues and beside other actors, each reverted.
+//! full queues and with other actors, each reverted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,8 +76,8 @@ pub(super) fn without_stock(s: &replacement::Snapshot) -> Plan<replacement::Acti
     replacement::plan(&s)
 }
 
-/// Each drain counts as one that a former process has tried politely and that is blocked, and no
-/// time is left out.
+/// Each drain counts as blocked, and as tried politely by a former process, and no time is left
+/// out.
 pub(super) fn first_pass_by_force(s: &machine::Snapshot) -> Plan<machine::Action> {
     let is_draining = s.machine.deleting_since.is_some()
         && s.machine.status.phase == Phase::Terminating
@@ -100,8 +100,8 @@ pub(super) fn first_pass_by_force(s: &machine::Snapshot) -> Plan<machine::Action
     machine::plan(&s)
 }
 
-/// A Machine without a recorded instance is given up at its deadline, and the process takes itself
-/// for the only one that ever called the cloud.
+/// A Machine without a recorded instance is given up at its deadline, and the process assumes that
+/// no other process ever called the cloud.
 pub(super) fn unasked_failure(s: &machine::Snapshot) -> Plan<machine::Action> {
     if !is_late_to_be_made(s) {
         return machine::plan(s);
@@ -150,7 +150,7 @@ pub(super) fn unavailable_first(s: &machine_deployment::Snapshot) -> Plan<machin
 /// A pass that only waits gives no reason.
 pub(super) fn silent_wait(s: &machine::Snapshot) -> Plan<machine::Action> {
     let plan = machine::plan(s);
-    if plan.actions.is_empty() { Plan { why: Why::settled(), ..plan } } else { plan }
+    if plan.actions.is_empty() { Plan { why: Why::up_to_date(), ..plan } } else { plan }
 }
 
 /// No status names a pod whose eviction was rejected.
@@ -228,7 +228,7 @@ pub(super) fn forgotten_zone(s: &machine::Snapshot) -> Plan<machine::Action> {
 
 /// No Node is released.
 pub(super) fn kept_node(_: &orphaned_node::Snapshot) -> Plan<orphaned_node::Action> {
-    Plan::idle(Why::settled())
+    Plan::idle(Why::up_to_date())
 }
 
 /// Whether a Machine without an instance is older than its creation timeout.

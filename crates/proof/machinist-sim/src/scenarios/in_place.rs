@@ -45,7 +45,7 @@ pub async fn update_in_place(world: &dyn MachineWorld) -> Outcome {
     };
     if world.is_prompt() {
         let touched = others.filter(is_touched).count();
-        ensure(touched == 0, || format!("{touched} Machines are updated beside a failed update"))?;
+        ensure(touched == 0, || format!("{touched} Machines are updated in addition to a failed update"))?;
     }
     agents.patch(&broken, json!({"metadata": {"labels": {(labels::UPDATE_RESULT): null}}})).await?;
     end(&agents, &before).await

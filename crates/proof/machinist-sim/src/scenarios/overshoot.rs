@@ -11,7 +11,7 @@ use crate::world::{MachineView, MachineWorld, Outcome, ScenarioError, ensure};
 
 /// The Machines that another actor adds. They are more than each surge allows.
 const ADDED: [&str; 8] = ["w-x1", "w-x2", "w-x3", "w-x4", "w-x5", "w-x6", "w-x7", "w-x8"];
-/// Longer than the period after which such a set is frozen.
+/// Longer than the period after which a set with too many Machines is frozen.
 const LONG: Duration = Duration::from_secs(150);
 
 /// Another actor adds Machines to a set, and a finalizer keeps them from leaving. The set and its

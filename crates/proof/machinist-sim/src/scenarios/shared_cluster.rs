@@ -18,8 +18,8 @@ const TOKEN: &str = "theirs";
 
 /// Another installation has the same names, and uses the same account and the same cluster of the
 /// Nodes. Its instance, its Nodes and its token stay as they are, also a Node that is being
-/// deleted. The Nodes that no Machine has are annotated: that of a Machine that a user removed, and
-/// that of a user.
+/// deleted. The Nodes that no Machine has are annotated: the Node of a Machine that a user removed,
+/// and the Node of a user.
 pub async fn shared_cluster(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, WORKERS).await?;
     let view = world.look().await?;

@@ -24,7 +24,7 @@ const OPERATOR: &str = "operator";
 /// The deployment of another user of the account.
 const CROWD: &str = "crowd";
 
-/// Whether such a fault leaves instances or Nodes that only a person deletes.
+/// Whether the fault leaves instances or Nodes that only a person deletes.
 pub(super) fn is_needed_after(fault: LongKind) -> bool {
     matches!(fault, LongKind::FinalizersOff | LongKind::ControlRestored | LongKind::TargetRestored)
 }

@@ -324,7 +324,7 @@ impl Processes {
         let provider =
             SimProvider::over(Arc::new(wire), promises).also_serving("Fast").with_scheme(settings.scheme);
         let entropy = Mutex::new(seed.stream(&format!("entropy/{}", life.number)));
-        let orphans = has_safety.then(orphan::Settings::default);
+        let orphans = has_safety.then(orphan::OrphanOptions::default);
         let orphan_period = orphans.map(|settings| settings.period);
         MachineOptions {
             entropy: Arc::new(move |bytes| lock(&entropy).fill(bytes)),

@@ -72,7 +72,7 @@ fn is_about_nodes_only(fault: LongFault) -> bool {
 /// Runs forever: checks that the machine controller has a reason for each Machine that is not
 /// settled and does not change. Only versions count that the controller has seen. A server that
 /// does not answer is the first thing that `why` names, so it is a reason for all Machines. A write
-/// without an answer is one, too.
+/// without an answer is also a reason.
 pub(super) async fn watch(lab: Arc<Lab>, control: Server, processes: Arc<Processes>) {
     let mut unchanged: BTreeMap<String, (u64, u32, Instant)> = BTreeMap::new();
     lab.plan.beginning().await;

@@ -1,4 +1,4 @@
-//! The pods that the seed puts on every Node, beside the pods of the scenario.
+//! The pods that the seed puts on every Node, in addition to the pods of the scenario.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -20,12 +20,13 @@ use machinist_plan::mcm::machine::{Action, OperationWrite, Severity, Snapshot};
 use machinist_runtime::Stop;
 use serde_json::Value;
 
-use super::{drain, expiry_patch, instance, node, observe, reference, status_patch, token, user_data};
+use super::status::{expiry_patch, status_patch};
+use super::{drain, instance, node, observe, token, user_data};
 use crate::mcm::contract::{Runtime, Write};
 use crate::mcm::key::Key;
 use crate::mcm::measure;
 use crate::mcm::namespace;
-use crate::mcm::reference::object_key;
+use crate::mcm::reference::{machine_reference, object_key};
 use crate::mcm::seen::TokenEntry;
 
 /// An input of a call was deleted meanwhile; the next pass handles that.
@@ -264,7 +265,7 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
                 Severity::Normal => EventType::Normal,
                 Severity::Warning => EventType::Warning,
             };
-            runtime.recorder.record(&reference(machine), kind, reason, &message);
+            runtime.recorder.record(&machine_reference(machine), kind, reason, &message);
             Ok(())
         }
     }

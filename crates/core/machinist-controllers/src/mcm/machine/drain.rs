@@ -12,10 +12,10 @@ use machinist_plan::mcm::drain::{Eviction, EvictionAnswer, PodCall, PodRef, Volu
 use machinist_plan::mcm::facts::MachineFacts;
 use machinist_runtime::Stop;
 
-use super::remember;
+use super::memory::remember;
 use crate::mcm::contract::Runtime;
 
-/// The reason that the client gives to an error whose body is no `Status` of Kubernetes.
+/// The reason that the client gives to an error whose body is not a `Status` of Kubernetes.
 const NO_STATUS: &str = "Failed to parse error data";
 
 /// Evicts or deletes one pod. The result is remembered per pod, so that one blocked pod does not
@@ -101,7 +101,8 @@ fn failed<T>(result: &Result<T, kube::Error>) -> EvictionAnswer {
         (_, WriteOutcome::Throttled { retry_after }) => {
             EvictionAnswer::Throttled { retry_after: retry_after.unwrap_or(Duration::from_secs(5)) }
         }
-        // Not a word about the pod: a proxy answered, or the credential is not valid now.
+        // The answer says nothing about the pod: a proxy answered, or the credential is not valid
+        // now.
         _ if status.reason == NO_STATUS => EvictionAnswer::Unanswered(message),
         (401, _) => EvictionAnswer::Unanswered(message),
         (500, _) => EvictionAnswer::Failed(message),

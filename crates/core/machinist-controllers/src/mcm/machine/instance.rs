@@ -16,7 +16,7 @@ use machinist_instance::{
 use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::machine::creation_failed;
 
-use super::evidence_recorder::EvidenceRecorder;
+use super::proof_recorder::ProofRecorder;
 use crate::mcm::contract::{Mcm, Runtime};
 use crate::mcm::key::Key;
 use crate::mcm::reference::object_key;
@@ -111,7 +111,7 @@ fn is_deleting(machine: &MachineFacts) -> bool {
 pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop> {
     let key = Key::Machine(object_key(&asking.machine.namespace, &asking.machine.name));
     asking.runtime.require_fresh::<MachineFacts>(&key, "the watch of Machines is silent")?;
-    let recorder = EvidenceRecorder::of(&asking);
+    let recorder = ProofRecorder::of(&asking);
     let call = |driver: Arc<dyn Driver>| async move {
         let before = recorder.may_be_made(&spec);
         let made = driver.instances().ensure(&spec).await;
@@ -137,7 +137,7 @@ pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop>
 /// Calls `find`, which looks the instance up.
 pub(crate) fn find(asking: Asking<'_>, which: InstanceRef) -> Result<(), Stop> {
     let by = which.clone();
-    let recorder = EvidenceRecorder::of(&asking);
+    let recorder = ProofRecorder::of(&asking);
     let call = |driver: Arc<dyn Driver>| async move {
         let sighting = driver.instances().find(&which).await;
         recorder.found(&sighting);
@@ -224,7 +224,7 @@ pub(crate) fn rekey(asking: Asking<'_>, id: ProviderId, from: InstanceKey) -> Re
 
 /// Calls `list`, unless another Machine has started a list of this account recently.
 pub(crate) fn list(asking: Asking<'_>) -> Result<(), Stop> {
-    let recorder = EvidenceRecorder::of(&asking);
+    let recorder = ProofRecorder::of(&asking);
     if !recorder.may_list() {
         return Ok(());
     }

@@ -17,7 +17,7 @@ use machinist_plan::mcm::{LeaseRead, NodeRead, PodList, Reads, Renewal};
 use machinist_runtime::{Stop, refresh, take_in};
 use serde_json::{Value, json};
 
-use super::remember;
+use super::memory::remember;
 use super::status::time;
 use crate::mcm::contract::{Mcm, Runtime};
 use crate::mcm::seen::BY_NODE;
@@ -157,7 +157,7 @@ pub(super) async fn list_pods(
     let list =
         list_once(Api::all(runtime.clients.target.clone()), &params, |pod: Pod| PodFacts::parse(&pod)).await;
     let list = list.map_err(|error| unanswered(runtime, machine, started, &error))?;
-    // An unreadable pod may be one that has to be evicted.
+    // An unreadable pod may have to be evicted.
     let count = |is: fn(&PodFacts) -> bool| {
         list.items.iter().filter(|(_, pod)| is(&pod.facts)).count() + list.unreadable.len()
     };
@@ -221,7 +221,7 @@ pub(super) fn heard(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp,
     let mut world = runtime.lock();
     let is_known = world.seen.has_machine(&machine.uid);
     let reads = &mut world.seen.memory.reads;
-    // Without a silence before, an answer is no news.
+    // Without a silence before, an answer is not news.
     let is_news = silent.is_some() || reads.get(&machine.uid).is_some_and(|reads| reads.silence.is_some());
     if !is_known || !is_news {
         return;

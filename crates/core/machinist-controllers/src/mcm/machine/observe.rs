@@ -25,8 +25,8 @@ use tokio::time::Instant;
 
 use super::token::token;
 use super::volumes::{OnNodes, volumes};
+use crate::mcm::account_proof;
 use crate::mcm::contract::{Runtime, World};
-use crate::mcm::evidence;
 use crate::mcm::key::Key;
 use crate::mcm::reference::object_key;
 use crate::mcm::seen::{BY_MACHINE, BY_NAMESPACE, BY_NODE, DELETING, SecretEntry, Seen, YES, merge};
@@ -84,7 +84,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         listed: opened.as_ref().and_then(|opened| listed(&opened.account, identity.recorded.ours()?)),
         is_crowd: is_deleting && seen.machines.by_index(DELETING, YES).nth(CROWD - 1).is_some(),
     };
-    let asked = evidence::Asked { answers: &answers, token: &token, process: &process };
+    let asked = account_proof::Asked { answers: &answers, token: &token, process: &process };
     let needs_initialization = class.is_some_and(|class| provider.needs_initialization(&class.provider_spec));
     let observes_boot = opened.as_ref().is_some_and(|opened| opened.driver.bootstrap().is_some());
     let volumes = if may_be_drained {
@@ -100,9 +100,9 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         NodeVolumes::default()
     };
     let account = opened.map(|opened| opened.account.id().clone());
-    let where_made = evidence::Origin { class: class.map(|class| &**class), place: place.place() };
+    let where_made = account_proof::Origin { class: class.map(|class| &**class), place: place.place() };
     let providers = &options.providers;
-    let ownership = evidence::ownership(seen, providers, &machine, &where_made, account, &asked);
+    let ownership = account_proof::ownership(seen, providers, &machine, &where_made, account, &asked);
     Snapshot {
         now: runtime.now(),
         gaps: runtime.unseen(),
@@ -135,8 +135,8 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         key_scope,
         shared,
         cluster: options.cluster.clone(),
-        key_holder: evidence::key_holder(seen, &answers),
-        unkeyed: evidence::unkeyed(seen, &**provider, &machine, class.map(|class| &**class), &answers),
+        key_holder: account_proof::key_holder(seen, &answers),
+        unkeyed: account_proof::unkeyed(seen, &**provider, &machine, class.map(|class| &**class), &answers),
         waited,
         observes_boot,
         needs_initialization,
@@ -402,8 +402,8 @@ pub(crate) fn identity(
     }
 }
 
-/// Returns the other Machine that owns the recorded instance, and another one that shares it if a
-/// Machine counts as the owner by its age alone.
+/// Returns the other Machine that owns the recorded instance, and another Machine that shares the
+/// instance if a Machine counts as the owner by its age alone.
 fn sharing(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> (Option<String>, Option<String>) {
     let others: Vec<_> = others_recording(runtime, seen, machine, machine.spec.provider_id()).collect();
     let Some(other) = others.first() else { return (None, None) };

@@ -16,9 +16,9 @@ pub(super) fn time(at: Timestamp) -> Value {
 const LAST_KNOWN_STATE: [&str; 2] = ["status", "lastKnownState"];
 const CURRENT_STATUS: [&str; 2] = ["status", "currentStatus"];
 
-/// Returns a patch of a Machine's status. It applies only if the phase is still the one that the
-/// decision was based on, and changes only the given fields. Two planners of this process write the
-/// status, and so may a dead process whose write arrives late, or Go MCM.
+/// Returns a patch of a Machine's status. It applies only if the phase still equals the phase of
+/// the decision, and changes only the given fields. Two planners of this process write the status,
+/// and so may a dead process whose write arrives late, or Go MCM.
 pub(crate) fn status_patch(machine: &MachineFacts, write: &StatusWrite) -> GuardedPatch {
     let status = &machine.status;
     let mut patch = GuardedPatch::new(&machine.uid);
@@ -141,7 +141,7 @@ mod tests {
         patch.as_array().expect("a list").clone()
     }
 
-    /// Returns the test operations of a patch, without the one of the UID.
+    /// Returns the test operations of a patch, without the test of the UID.
     fn tests(patch: GuardedPatch) -> Vec<(String, Value)> {
         let tests = wire(patch).into_iter().filter(|operation| operation["op"] == "test").skip(1);
         tests

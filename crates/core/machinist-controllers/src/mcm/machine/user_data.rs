@@ -38,7 +38,6 @@ mod tests {
         String::from_utf8(data.expose().to_vec()).expect("rendered text is text")
     }
 
-    /// Acceptance case T-16.
     #[test]
     fn t_16_plain_and_encoded_placeholders_are_replaced() {
         assert_eq!(

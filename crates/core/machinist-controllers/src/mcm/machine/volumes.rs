@@ -20,8 +20,8 @@ pub(super) struct OnNodes<'s> {
     pub attachments: &'s [Arc<AttachmentFacts>],
 }
 
-/// Returns the volumes of these pods, the volumes that are attached to these Nodes, and those of
-/// pods that have left. `driver` knows which of them the cloud attaches.
+/// Returns the volumes of these pods, the volumes that are attached to these Nodes, and the volumes
+/// of pods that have left. `driver` knows which of them the cloud attaches.
 pub(super) fn volumes(
     seen: &Seen,
     machine: &MachineFacts,

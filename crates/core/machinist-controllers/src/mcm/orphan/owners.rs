@@ -41,8 +41,8 @@ pub(super) async fn read(runtime: &Arc<Runtime>, opened: &Opened) -> Result<(), 
     Ok(())
 }
 
-/// Lists the Nodes with quorum; `None` if there is no target cluster. A rejected list is no answer:
-/// an API server that starts may not know the roles yet.
+/// Lists the Nodes with quorum; `None` if there is no target cluster. A rejected list is not an
+/// answer: an API server that starts may not know the roles yet.
 async fn nodes(runtime: &Runtime) -> Result<Option<Relist<NodeFacts>>, Stop> {
     if !runtime.tools.decides_nodes() {
         return Ok(None);
@@ -52,7 +52,8 @@ async fn nodes(runtime: &Runtime) -> Result<Option<Relist<NodeFacts>>, Stop> {
     list.map(Some).map_err(|error| Stop::Unanswered(error.to_string()))
 }
 
-/// The name of a Machine that may have an instance. One that cannot be parsed may have each.
+/// The name of a Machine that may have an instance. A Machine that cannot be parsed may have any
+/// instance.
 fn machine_of(provider: &dyn Provider, one: &Candidate, machines: &Relist<MachineFacts>) -> Option<String> {
     let mut owners = machines.items.iter().filter(|(_, machine)| {
         let same = same_instance(provider, machine.facts.spec.provider_id(), &one.instance.id);
@@ -62,7 +63,7 @@ fn machine_of(provider: &dyn Provider, one: &Candidate, machines: &Relist<Machin
     owner.or_else(|| machines.unreadable.first().map(|(key, _)| key.name.clone()))
 }
 
-/// The Node of an instance. One that cannot be parsed may be the Node of each.
+/// The Node of an instance. A Node that cannot be parsed may be the Node of any instance.
 fn node_of(provider: &dyn Provider, one: &Candidate, nodes: &Relist<NodeFacts>) -> OwnerNode {
     let mut owners = nodes.items.iter().filter(|(_, node)| {
         let same = same_instance(provider, node.facts.provider_id(), &one.instance.id);

@@ -268,7 +268,7 @@ async fn the_balancer_of_a_service_without_finalizer_is_reported() {
     assert_eq!(events.len(), 1, "{events:?}");
 }
 
-/// No Service has a load balancer, and one that costs money is left.
+/// No Service has a load balancer, and a load balancer that costs money is left.
 #[tokio::test(start_paused = true)]
 async fn orphaned_balancers_are_counted_without_any_service() {
     let world = World::new();

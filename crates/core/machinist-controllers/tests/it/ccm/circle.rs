@@ -18,7 +18,7 @@ fn flips(s: &Snapshot) -> Plan<Action> {
         account: None,
         taints: None,
     };
-    Plan::act(Action::Patch(Box::new(patch)), Why::settled())
+    Plan::act(Action::Patch(Box::new(patch)), Why::up_to_date())
 }
 
 async fn is_flipped(world: &World, name: &str) -> bool {
@@ -26,7 +26,7 @@ async fn is_flipped(world: &World, name: &str) -> bool {
     node.metadata.labels.is_some_and(|labels| labels.contains_key(FLIPPED))
 }
 
-/// Such an object costs few writes, says why, and stops no other object.
+/// An object in a circle of actions costs few writes, says why, and stops no other object.
 #[tokio::test(start_paused = true)]
 async fn a_circle_of_actions_pauses_one_object_only() {
     let world = World::new();

@@ -183,7 +183,7 @@ async fn a_service_is_served_soon_after_an_outage_of_the_cloud() {
     }
 }
 
-/// The same outage ends while the cloud refuses the creation itself. The end of an outage is no
+/// The same outage ends while the cloud refuses the creation itself. The end of an outage is not a
 /// reason to repeat it.
 #[tokio::test(start_paused = true)]
 async fn a_refused_creation_waits_after_an_outage_too() {

@@ -63,7 +63,7 @@ async fn a_wrong_token_is_seen_without_nodes() {
         .await;
     world.set_token(3, "two\nlines");
     world
-        .until("the process says that the token is no token", async |_| {
+        .until("the process says that the token is not a token", async |_| {
             inspector.not_ready().is_some_and(|message| message.contains("cannot be used"))
         })
         .await;

@@ -1,8 +1,8 @@
 //! Gardener's provider for AWS: `fixtures/go-aws`, 26 situations with their objects and instances.
 //!
-//! The instances are those of the small EC2 of the driver's own tests. It has no volumes: EC2
-//! deletes them with the instance, and so it does with network interfaces. A request of a creation
-//! says so, and a test compares that request with Go's.
+//! The instances are in the small EC2 of the driver's own tests. It has no volumes: EC2 deletes
+//! them with the instance, and so it does with network interfaces. A request of a creation says so,
+//! and a test compares that request with Go's.
 
 use k8s_openapi::ByteString;
 use machinist_driver_aws::{AwsOptions, AwsProvider, Endpoint, Http, PROMISES};
@@ -203,7 +203,8 @@ async fn machines_keep_the_instances_that_go_created() {
     assert_taken_over(&KEPT, End::Run).await;
 }
 
-/// Packets of pods must pass the interfaces, also those of an instance that Go did not complete.
+/// Packets of pods must pass the interfaces, also the interfaces of an instance that Go did not
+/// complete.
 #[tokio::test(start_paused = true)]
 async fn creations_that_go_began_are_continued() {
     let mut all = Vec::new();
@@ -245,8 +246,8 @@ async fn a_class_that_moves_to_another_zone_doubles_no_instance() {
         // of the Machine, shows the subnet of the second one.
         let refusal =
             FaultKind::Refuse { status: 500, code: "InsufficientInstanceCapacity", retry_after: None };
-        fake.arrange("RunInstances", refusal);
-        fake.arrange("RunInstances", FaultKind::EffectThenSilence);
+        fake.inject("RunInstances", refusal);
+        fake.inject("RunInstances", FaultKind::EffectThenSilence);
         let after = After::of(left, fake.clone()).await;
         let mut processes = after.start();
         while fake.count("RunInstances") < 2 {
@@ -275,7 +276,7 @@ async fn a_deletion_that_aws_refuses_is_tried_again() {
     // More refusals than attempts.
     for _ in 0..1000 {
         let kind = FaultKind::Refuse { status: 403, code: "UnauthorizedOperation", retry_after: None };
-        fake.arrange("TerminateInstances", kind);
+        fake.inject("TerminateInstances", kind);
     }
     let after = After::of(left, fake.clone()).await;
     let _processes = after.start();
@@ -329,7 +330,7 @@ async fn a_stale_node_costs_one_instance() {
     assert_eq!(fake.count("RunInstances"), 2, "{:?}", fake.actions());
 }
 
-/// The code is that of Go, which the cluster autoscaler reads.
+/// The code is Go's code, which the cluster autoscaler reads.
 #[tokio::test(start_paused = true)]
 async fn a_shortage_that_lasts_keeps_its_code() {
     let left = Left::read("aws", "create-exhausted");

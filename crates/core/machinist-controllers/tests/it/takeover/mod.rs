@@ -1,9 +1,9 @@
 //! Both processes continue what the real Go providers left in a cluster and in a cloud: the
 //! situations of `fixtures/go-aws`, `fixtures/go-hcloud` and `fixtures/go-openstack`.
 //!
-//! A cloud in memory gets the objects that the fixture shows, and the API server gets those of
-//! Kubernetes. The processes start, and kubelets join. Later a user deletes all Machines. In each
-//! situation:
+//! A cloud in memory gets the cloud's objects that the fixture shows, and the API server gets the
+//! Kubernetes objects. The processes start, and kubelets join. Later a user deletes all Machines.
+//! In each situation:
 //!
 //! - A deletion that Go began ends, and nothing is left of its instance.
 //! - The other Machines keep their instances, their ids as Go spelled them, and their Nodes. They
@@ -245,7 +245,7 @@ impl<C: Counterpart> After<C> {
             ProcessOptions { clock, ..ProcessOptions::new(namespace.as_str(), name) }
         };
         let mut options = MachineOptions::new(self.cloud.provider(), namespace.as_str());
-        options.orphans = Some(orphan::Settings::default());
+        options.orphans = Some(orphan::OrphanOptions::default());
         let name = "machine-controller";
         let machine_controller = MachineController::start(clients(name), process(name), options, None);
         let name = "machine-controller-manager";
@@ -344,7 +344,7 @@ impl<C: Counterpart> After<C> {
         self.parts.iter().filter(|part| !part.machine.as_ref().is_some_and(is_machine)).collect()
     }
 
-    /// The names of the Nodes that Go left, and that are those of no Machine.
+    /// The names of the Nodes that Go left, and that belong to no Machine.
     fn nodes_of_others(&self) -> BTreeSet<String> {
         let machines = self.left.machines();
         let owned: Vec<&str> = machines.iter().filter_map(|one| one.id.as_deref()).map(native).collect();

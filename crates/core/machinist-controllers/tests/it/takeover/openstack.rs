@@ -1,7 +1,7 @@
 //! Gardener's provider for OpenStack: `fixtures/go-openstack`, nine situations with their objects.
 //! No server exists in them: Go's creations were refused, or never sent.
 //!
-//! The servers, ports and volumes are those of the small OpenStack of the driver's own tests.
+//! The servers, ports and volumes are in the small OpenStack of the driver's own tests.
 
 use machinist_driver_http::Http;
 use machinist_driver_http::pipe::Pipes;
@@ -48,11 +48,11 @@ impl Counterpart for Fake {
             // The cloud controller manager writes no region.
             node_id: format!("openstack:///{}", server.id),
         };
-        self.settled().servers.iter().map(shown).collect()
+        self.at_now().servers.iter().map(shown).collect()
     }
 
     fn parts(&self) -> Vec<Part> {
-        let state = self.settled();
+        let state = self.at_now();
         let of = |name: &String, marks: &[&String]| has_marks(marks).then(|| name.clone());
         let port = |port: &fake::Port| Part {
             text: format!("port {}", port.id),
@@ -127,7 +127,7 @@ async fn a_quota_that_lasts_is_reported_as_used_up() {
     for _ in 0..1000 {
         let text = "VolumeLimitExceeded: Maximum number of volumes allowed (10) exceeded for quota volumes.";
         let kind = FaultKind::Refuse { status: 413, name: "overLimit", text, retry_after: None };
-        fake.arrange("POST /volumes", kind);
+        fake.inject("POST /volumes", kind);
     }
     wrong.extend(taken_over(left, fake, End::Refused("ResourceExhausted")).await);
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -231,7 +231,7 @@ async fn a_creation_of_a_killed_process_is_continued() {
         all.extend(wrong.into_iter().map(|wrong| format!("killed after {last}: {wrong}")));
         let sent = fake.lock().requests.clone();
         let count = |action: &str| sent.iter().filter(|request| request.action() == action).count();
-        // A port without Go's tags is not recognized, and stays: it may be that of a user.
+        // A port without Go's tags is not recognized, and stays: it may belong to a user.
         let expected = (usize::from(last == "POST /ports"), usize::from(of_go.is_empty()));
         assert_eq!((count("POST /ports"), count("POST /servers")), expected, "killed after {last}");
         // A port of Go gets the addresses of pods, which Go writes last.
@@ -250,7 +250,8 @@ fn body(all: &[Request], action: &str) -> Value {
     found.unwrap_or_else(|| panic!("no {action}")).body.clone()
 }
 
-/// Compares the fields of an object that Go sends with ours, except for those of other names.
+/// Compares the fields of an object that Go sends with ours, except for the fields with other
+/// names.
 fn assert_fields_of_go(ours: &Value, of_go: &Value, except: &[&str]) {
     for (name, value) in of_go.as_object().expect("an object") {
         if !except.contains(&name.as_str()) {
@@ -292,7 +293,7 @@ async fn a_creation_sends_the_fields_that_go_sends() {
         assert_eq!(login(&ours), login(&of_go), "{name}");
 
         let (port, port_of_go) = (body(&ours, "POST /ports"), body(&of_go, "POST /ports"));
-        // The ids of the groups are those of the other cloud.
+        // The ids of the groups come from the other cloud.
         assert_fields_of_go(&port["port"], &port_of_go["port"], &["security_groups"]);
         assert_eq!(list(&port["port"]["security_groups"]).len(), 1, "{name}");
         let (tags, of_go_tags) = (body(&ours, "PUT /ports/ID/tags"), body(&of_go, "PUT /ports/ID/tags"));

@@ -205,7 +205,7 @@ fn an_error_does_not_hide_a_lost_address() {
     let moved = at_address("172.18.0.7");
     let plan = available(&s, &moved);
     assert_eq!(written(&mut s, plan).as_deref(), Some(ADDRESS_CHANGED));
-    let plan = failing(&s, Plan::idle(Why::settled()), NOT_AVAILABLE, "no answer".to_owned());
+    let plan = failing(&s, Plan::idle(Why::up_to_date()), NOT_AVAILABLE, "no answer".to_owned());
     assert_eq!(written(&mut s, plan).as_deref(), Some(NOT_AVAILABLE));
     assert_eq!(asked_address(&s).as_deref(), Some("172.18.0.2"), "it gets its old address back");
     let plan = available(&s, &moved);
@@ -226,7 +226,7 @@ fn problems(s: &mut Snapshot, plan: Plan<Action>) -> Vec<String> {
 #[test]
 fn a_pull_is_no_problem_and_a_failed_one_is_reported_once() {
     let mut s = with_endpoint("172.18.0.2", None);
-    let idle = || Plan::idle(Why::settled());
+    let idle = || Plan::idle(Why::up_to_date());
     let pulls = |s: &Snapshot| creating(s, idle(), "pulling image i".to_owned());
     let fails = |s: &Snapshot| failing(s, idle(), NOT_AVAILABLE, "image i: not found".to_owned());
     let none: &[&str] = &[];

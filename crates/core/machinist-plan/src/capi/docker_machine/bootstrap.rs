@@ -295,7 +295,8 @@ fn recorded_report(work: &Work<'_>) -> Option<ConditionReport> {
     }
 }
 
-/// Returns the condition of a Node with a problem that users must know, and of one that had it.
+/// Returns the condition of a Node with a problem that users must know, and of a Node that had the
+/// problem.
 fn node_report(work: &Work<'_>, instance: &Instance) -> Option<ConditionReport> {
     let (s, node) = (work.s, instance.name.as_str());
     match &s.steps.node.as_ref()?.answer {
@@ -341,7 +342,7 @@ fn complete_node(work: &Work<'_>, instance: &Instance) -> Plan<Action> {
         // A Node that was deleted registers again, without a provider id.
         Some((Ok(NodeCompletion::Complete), ended)) => {
             let due = plus(ended, NODE_CONFIRMED_EVERY);
-            if due <= s.now { complete() } else { Plan::until(due, Why::settled()) }
+            if due <= s.now { complete() } else { Plan::until(due, Why::up_to_date()) }
         }
         Some((Ok(NodeCompletion::Missing), ended)) => again(
             ended,

@@ -229,7 +229,7 @@ fn claimed_twice(s: &Snapshot, which: &InstanceRef, since: Timestamp) -> Option<
 }
 
 /// Leaves the decision to a user if nothing is recorded and another provider created a container of
-/// this name. Such a container has no key, so only a user knows whose it is.
+/// this name. That container has no key, so only a user knows whose it is.
 fn unrecorded(s: &Snapshot, which: &InstanceRef) -> Option<Plan<Action>> {
     if which.id.is_some() || s.answers.in_flight.is_some() {
         return None;

@@ -360,7 +360,7 @@ fn a_state_is_written_only_if_it_lasts() {
 fn quiet_work_is_observed_less_often() {
     let due = |seconds: i64| {
         let since = at(100);
-        let why = Why::settled();
+        let why = Why::up_to_date();
         let mut s = recorded().read();
         s.now = at(100 + seconds);
         let plan = observe(&s, since, at(100 + seconds), why, || Action::Release);

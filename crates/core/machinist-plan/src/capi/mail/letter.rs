@@ -42,7 +42,7 @@ pub(super) fn problem(s: &Snapshot, request: &MailRequestFacts) -> Option<(Strin
     Some((message, fix))
 }
 
-/// Returns the Message-Id: the recorded one, or the one that the object will get.
+/// Returns the Message-Id: the recorded Message-Id, or the Message-Id that the object will get.
 pub(super) fn message_id(s: &Snapshot, letter: &Letter<'_>) -> String {
     letter.request.recorded_id().map_or_else(|| chosen_id(s, letter), str::to_owned)
 }

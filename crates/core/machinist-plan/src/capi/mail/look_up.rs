@@ -32,9 +32,9 @@ const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from
 /// Looks a mail up before it is sent, in case a restore of the store has lost that it was sent. It
 /// may have been sent since `since`, and until a call of an earlier process ended after this
 /// process began to act, or until a call of this process ended. The look counts once the mail
-/// service certainly shows such a mail, and as long as it remembers it. That moment is not recorded
-/// on the object: a restore could bring the record back, and then the mail would be sent twice. So
-/// a process that restarts more often than that never sends such a mail.
+/// service certainly shows a mail that was sent in that time, and as long as it remembers the mail.
+/// That moment is not recorded on the object: a restore could bring the record back, and then the
+/// mail would be sent twice. So a process that restarts more often than that never sends the mail.
 pub(super) fn before_the_attempt(
     s: &Snapshot,
     letter: &Letter<'_>,

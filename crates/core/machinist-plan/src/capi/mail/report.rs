@@ -28,7 +28,7 @@ pub(super) fn sending() -> Decision {
     Decision {
         is_sent: false,
         action: None,
-        why: Why::settled(),
+        why: Why::up_to_date(),
         until: None,
         report: reported("Sending", String::new(), "Info"),
         state: "Sending",

@@ -98,7 +98,8 @@ fn the_intent_comes_before_the_mail() {
 fn the_intent_of_another_process_is_not_carried_out() {
     for holder in ["me", "other"] {
         let of_another = request(intent(holder, 0), Some("id@x"));
-        // A new process with the same identity does not exist; one that forgot looks up, too.
+        // A new process with the same identity does not exist; a process that forgot also looks up
+        // the mail.
         assert_eq!(outcome(&snapshot(1), &of_another), ("look id@x up".to_owned(), "Uncertain"), "{holder}");
     }
 }

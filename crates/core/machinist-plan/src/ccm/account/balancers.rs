@@ -20,7 +20,8 @@ use crate::ccm::why::{CcmReason, Plan, Why};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum BalancerProof {
     /// A Service records the account, or the account shows the load balancer of a Service, or no
-    /// Service records one. Also while Nodes have instances: then they decide.
+    /// Service records one. The value is the same while Nodes have instances: then the instances
+    /// decide.
     #[default]
     Given,
     /// The Services record other accounts, and the load balancers were not listed yet. Has the last

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use machinist_api::Machine;
 use machinist_instance::NodeName;
 
-/// The fields of a Machine that a decision about its Node reads: the machine API deletes such a
-/// Node itself.
+/// The fields of a Machine that a decision about its Node reads: the machine API deletes the Node
+/// of a Machine itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwningMachineFacts {
     /// Name of its Node. Until the Machine records it, a Node would have the name of the Machine.

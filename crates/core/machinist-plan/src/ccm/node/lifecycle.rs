@@ -68,7 +68,7 @@ fn why_of_ready(s: &Snapshot) -> Why {
             | RecordedId::Malformed { .. }
             | RecordedId::Unset,
             _,
-        ) => Why::settled(),
+        ) => Why::up_to_date(),
     }
 }
 

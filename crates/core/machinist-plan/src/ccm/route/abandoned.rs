@@ -1,7 +1,7 @@
 //! Routes that have neither an instance nor a Node.
 //!
 //! The Node may be registered again in a moment, with pods that run on, and a list of instances may
-//! lack one. So such a route is deleted only if a list shows it that began a while after the Node
+//! lack one. So the route is deleted only if a list shows it that began a while after the Node
 //! left.
 
 use std::collections::BTreeMap;
@@ -31,8 +31,8 @@ fn since(s: &Snapshot, deletion: &RouteChange) -> Timestamp {
     s.memory.abandoned.get(deletion).copied().unwrap_or(s.now)
 }
 
-/// Returns from when such a route may be deleted. If others need the room, the Node is not waited
-/// for.
+/// Returns from when a route without an instance and without a Node may be deleted. If others need
+/// the room, the Node is not waited for.
 pub(super) fn due_at(s: &Snapshot, deletion: &RouteChange, has_room: bool) -> Timestamp {
     let since = since(s, deletion);
     if has_room { plus(since, REGISTERED_AGAIN) } else { since }
@@ -65,7 +65,7 @@ pub(super) fn deleted_event(memory: &RouteMemory) -> Option<EventText> {
 /// Up to this number of routes, the Event names each. The API server limits its text.
 const MAX_NAMED: usize = 20;
 
-/// Whether the cloud accepts all missing routes beside those that exist.
+/// Whether the cloud accepts all missing routes in addition to the existing routes.
 pub(super) fn has_room(listed: &ListedRoutes, differences: &Differences) -> bool {
     let wanted = listed.table.routes.len().saturating_add(differences.create.len());
     listed.table.limit.is_none_or(|limit| wanted <= limit)

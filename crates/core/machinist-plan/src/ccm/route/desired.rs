@@ -81,7 +81,8 @@ pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
             let claim = Claim { node: &routed.node, instance, addresses: addresses.clone(), text };
             claims.insert(destination, claim);
         }
-        // A pod network that cannot be read may be that of an existing route in another spelling.
+        // A pod network that cannot be read may be the pod network of an existing route in another
+        // spelling.
         if is_readable {
             claiming.insert(instance);
         }
@@ -114,8 +115,8 @@ pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
         let is_in_cluster = options.cluster.iter().any(|cluster| cluster.touches(&destination));
         let is_wrong = match (&route.instance, claim) {
             // The pod network of a Node is ours, even if the flag does not contain it. The route of
-            // a server that exists goes only for one that the cloud will accept: the Node may be
-            // restored, and its server gone.
+            // a server that exists is deleted only for a route that the cloud will accept: the Node
+            // may be restored, and its server deleted.
             (Some(instance), Some(claim)) => instance == claim.instance || is_accepted(table, claim),
             // A Node that has just registered again has no addresses yet.
             (None, Some(claim)) => !claim.addresses.is_empty(),

@@ -1,6 +1,6 @@
 //! Routes of Nodes that are not in this cloud.
 //!
-//! A user made such a route, for example to a dedicated server. If its Node leaves, the route looks
+//! A user made the route, for example to a dedicated server. If its Node leaves, the route looks
 //! like one without an instance and without a Node. So the process remembers it for as long as the
 //! cloud shows it.
 

@@ -30,7 +30,7 @@ pub struct RouteMemory {
     /// Since when each decision has found a route without an instance and without a Node, by its
     /// deletion ([`super::abandoned`]).
     pub abandoned: BTreeMap<RouteChange, Timestamp>,
-    /// When the cloud accepted the deletion of such a route, for the Event about it.
+    /// When the cloud accepted the deletion of an abandoned route, for the Event about it.
     pub deleted: BTreeMap<RouteChange, Timestamp>,
     /// The routes of Nodes that are or were in another cloud, by their deletion
     /// ([`super::elsewhere`]).

@@ -412,7 +412,8 @@ fn an_unreadable_pod_network_deletes_no_route() {
         1,
         "one call at a time for the network that changed"
     );
-    // The list of instances may lack the one of the Node, whose route then seems abandoned.
+    // The list of instances may lack the instance of the Node; the route of the Node then seems
+    // abandoned.
     let unlisted = Route { instance: None, ..route("10.244.1.0/24", 1) };
     let routes = [unlisted.clone(), route("10.244.2.0/24", 2)];
     let mut s = with_nodes(&routes, nodes("10.244.1.0/024"));

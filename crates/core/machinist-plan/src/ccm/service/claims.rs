@@ -1,4 +1,4 @@
-//! Names of load balancers: which Service of a cluster holds one that several want.
+//! Names of load balancers: which Service of a cluster holds a name that several want.
 //!
 //! The cloud accepts a name once. The second Service would pay for a load balancer that never gets
 //! its name. So the name is claimed before the creation: by the Service whose load balancer has the
@@ -15,10 +15,12 @@ use jiff::Timestamp;
 use machinist_core::{Answered, Step, minus, plus};
 use machinist_instance::{Balancer, BalancerNote, Ensured, NameClaim, Progress};
 
-use super::{
-    ENSURE_BALANCER, Options, ServiceAnswers, Snapshot, earlier_calls_end, own_creations_end, wanted,
-    wants_balancer,
-};
+use super::action::ENSURE_BALANCER;
+use super::answers::ServiceAnswers;
+use super::late_calls::{earlier_calls_end, own_creations_end};
+use super::options::Options;
+use super::served::wants_balancer;
+use super::snapshot::Snapshot;
 use crate::ccm::account::known_id;
 use crate::ccm::facts::ServiceFacts;
 use crate::ccm::names::BALANCER_NAME;
@@ -30,6 +32,16 @@ const CLOCKS_VARY_BY: Duration = Duration::from_secs(5);
 
 /// Wait before another try, if the cloud shows the first name although the driver has changed it.
 const RENAMED_AGAIN: Duration = Duration::from_secs(60);
+
+/// Length of the longest name of a load balancer.
+const MAX_NAME_LEN: usize = 32;
+
+/// Returns the name of a load balancer whose Service names none: the letter `a` and the UID without
+/// dashes.
+pub(super) fn default_name(uid: &str) -> String {
+    let letters = uid.chars().filter(|letter| *letter != '-');
+    std::iter::once('a').chain(letters).take(MAX_NAME_LEN).collect()
+}
 
 /// Returns the name that a Service chooses for its load balancer.
 pub fn balancer_name<'s>(service: &'s ServiceFacts, options: &Options) -> Option<&'s str> {
@@ -92,7 +104,7 @@ fn keeps_first_name_for(s: &Snapshot) -> Duration {
 /// Returns when the driver is asked to rename a load balancer that still has its first name. `None`
 /// if it has the name that its Service chooses, or cannot get it.
 pub(super) fn renamed_at<T>(s: &Snapshot, ensured: &Ensured, last: &Answered<T>) -> Option<Timestamp> {
-    let first_name = wanted::default_name(&s.service.uid);
+    let first_name = default_name(&s.service.uid);
     let name = balancer_name(&s.service, &s.options)?;
     let is_taken = ensured.notes.iter().any(|note| note.reason == BalancerNote::NAME_TAKEN);
     if ensured.balancer.name != first_name || name == first_name || is_taken || holder(s).is_some() {
@@ -122,8 +134,8 @@ pub(super) fn claim(s: &Snapshot) -> NameClaim {
     }
 }
 
-/// Returns the moment from which no call of an earlier process can create the load balancer any
-/// more, and lists show it if it exists.
+/// Returns the moment from which calls of earlier processes can no longer create the load balancer,
+/// and lists show it if it exists.
 fn earlier_creations_end(s: &Snapshot) -> Timestamp {
     if s.answers.is_first_intent { Timestamp::MIN } else { earlier_calls_end(s) }
 }

@@ -12,10 +12,14 @@
 use machinist_core::Step;
 use machinist_instance::{AccountId, Balancer};
 
-use super::{Action, LIST_BALANCERS, Plan, Reason, Snapshot, Why, emit};
+use super::action::Action;
+use super::events::emit;
+use super::snapshot::Snapshot;
 use crate::ccm::account::{RecordedBalancer, UNKNOWN_ID, calling, known_id};
 use crate::ccm::facts::BalancerRecord;
+use crate::ccm::listed_balancers::LIST_BALANCERS;
 use crate::ccm::names;
+use crate::ccm::why::{Plan, Reason, Why};
 use crate::event::EventText;
 
 /// Returns the record of today's account for a Service that has none, to be written before the
@@ -68,8 +72,8 @@ fn of_another_account(s: &Snapshot) -> Option<BalancerRecord<'_>> {
 }
 
 /// Returns a plan that comes before the deletion: if today's account shows the load balancer that
-/// was recorded with another one, the credential was renewed, and the record is, too. Otherwise
-/// no user could find out after the deletion which load balancer was deleted.
+/// was recorded with another account, the credential was renewed, and the plan renews the record.
+/// Otherwise no user could find out after the deletion which load balancer was deleted.
 pub(super) fn renewed(s: &Snapshot) -> Option<Plan<Action>> {
     let recorded = of_another_account(s)?;
     let Some(listed) = &s.listed else { return Some(Plan::idle(calling(LIST_BALANCERS))) };

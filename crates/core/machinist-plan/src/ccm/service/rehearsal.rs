@@ -2,19 +2,14 @@
 
 use machinist_core::Step;
 
-use super::{Action, Options, Snapshot, wants_balancer};
+use super::action::Action;
+use super::options::Options;
+use super::served::wants_balancer;
+use super::snapshot::{Rehearsal, Snapshot};
 use crate::ccm::facts::ServiceFacts;
 use crate::ccm::why::{Plan, Reason, Why};
 
 const DRY_RUN: &str = "this is a dry run, so the planned changes are only logged";
-
-/// The facts that only a dry run needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rehearsal {
-    /// Whether the process would first write the finalizer. A dry run does not write it, and
-    /// decides as if the Service had it.
-    pub lacks_finalizer: bool,
-}
 
 /// Whether the process would first write the finalizer of a Service.
 pub fn lacks_finalizer(service: &ServiceFacts, options: &Options) -> bool {

@@ -4,27 +4,19 @@
 //! data change. If the cloud rejected the target without a visible reason, the controller tries
 //! again after a wait that grows.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_core::{Answered, Step, plus};
-use machinist_instance::{Address, Ensured, ProviderId, SkipCause, SkippedTarget};
+use machinist_instance::{Ensured, SkipCause, SkippedTarget};
 
-use super::{ENSURE_BALANCER, Snapshot, joined};
+use super::action::ENSURE_BALANCER;
+use super::events::joined;
+use super::snapshot::Snapshot;
 use crate::ccm::why::{CcmReason, Why};
 
 /// First and longest wait before another try of a target that the cloud rejected.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(600));
-
-/// The addresses of the skipped instances in the last list of the account.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ListedTargets {
-    /// When the list began.
-    pub started: Timestamp,
-    /// The addresses of the skipped instances that the list contains.
-    pub addresses: BTreeMap<ProviderId, Vec<Address>>,
-}
 
 /// Returns when the driver is asked again about skipped targets.
 pub(super) fn due_at<T>(s: &Snapshot, ensured: &Ensured, last: &Answered<T>) -> Option<Timestamp> {

@@ -1,7 +1,10 @@
 //! Tests of the Service planner: each test builds a snapshot and checks the plan.
 
+use std::sync::Arc;
+
 use expect_test::{Expect, expect};
 use k8s_openapi::api::core::v1::{Node, Service};
+use machinist_core::{Process, Silence};
 use machinist_instance::{
     AccountId, Address, AddressKind, BalancerKey, BalancerNote, ErrorKind, ProviderId, RecordedId, SkipCause,
     SkippedTarget,
@@ -9,7 +12,10 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use super::*;
+use crate::ccm::account::AccountFacts;
+use crate::ccm::backends::Backends;
 use crate::ccm::facts::CloudNodeFacts;
+use crate::ccm::listed_balancers::ListedBalancer;
 use crate::testing::{self, at};
 
 mod elsewhere;
@@ -161,7 +167,7 @@ fn held_service() -> World {
     held.set("/metadata/annotations", noted(json!({})))
 }
 
-/// These annotations, beside the record of the account.
+/// These annotations, and the record of the account.
 fn noted(mut annotations: Value) -> Value {
     annotations[names::BALANCER_RECORD] = json!(format!("? in {} for 0a-1b", account().as_str()));
     annotations

@@ -7,12 +7,11 @@ use fnv::FnvHasher;
 use machinist_instance::{BalancerSpec, BalancerTarget, BalancerTrace, Listener, ProviderId};
 use machinist_labels::Selector;
 
-use super::{Inputs, Snapshot, claims};
+use super::answers::Inputs;
+use super::claims::{self, default_name};
+use super::snapshot::Snapshot;
 use crate::ccm::backends::Backends;
 use crate::ccm::names::NODE_SELECTOR;
-
-/// Length of the longest name of a load balancer.
-const MAX_NAME_LEN: usize = 32;
 
 /// A load balancer that a Service wants.
 pub(super) struct Wanted {
@@ -107,13 +106,6 @@ fn with(s: &Snapshot, targets: impl FnOnce(&Backends) -> Vec<BalancerTarget>) ->
 pub(super) fn trace(s: &Snapshot) -> BalancerTrace {
     let addresses = s.service.ingress().iter().filter_map(|entry| entry.ip.as_ref()?.parse().ok());
     BalancerTrace { name: default_name(&s.service.uid), options: options(s), addresses: addresses.collect() }
-}
-
-/// Returns the name of a load balancer whose Service names none: the letter `a` and the UID without
-/// dashes.
-pub(super) fn default_name(uid: &str) -> String {
-    let letters = uid.chars().filter(|letter| *letter != '-');
-    std::iter::once('a').chain(letters).take(MAX_NAME_LEN).collect()
 }
 
 /// Returns the options from the annotations with the cloud's prefix.

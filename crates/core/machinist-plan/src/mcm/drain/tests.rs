@@ -261,8 +261,8 @@ impl Cluster {
     }
 }
 
-/// Acceptance case T-63. The second pod is evicted when the volume of the first one is attached to
-/// another Node. The order is the priority.
+/// The second pod is evicted when the volume of the first one is attached to another Node. The
+/// order is the priority.
 #[test]
 fn t_63_with_one_at_a_time_pods_with_volumes_leave_in_order() {
     let low = Tenant { priority: 1, ..tenant("low") };
@@ -295,7 +295,6 @@ fn a_limit_bounds_the_pods_whose_volumes_move() {
     assert_eq!((first.len(), cluster.most_moving), (3, 3));
 }
 
-/// Acceptance case T-64.
 #[test]
 fn t_64_shared_volumes_are_not_waited_for() {
     let shared =
@@ -304,7 +303,6 @@ fn t_64_shared_volumes_are_not_waited_for() {
     assert_eq!(cluster.drain(), 5, "both leave at once, and their volume stays");
 }
 
-/// Acceptance case T-65.
 #[test]
 fn t_65_a_forced_drain_needs_no_turn() {
     let held = |name: &str| Tenant { answer: EvictionAnswer::Held("no".to_owned()), ..tenant(name) };
@@ -315,7 +313,6 @@ fn t_65_a_forced_drain_needs_no_turn() {
     assert_eq!((cluster.evicted_at("a"), cluster.evicted_at("b")), (0, 0));
 }
 
-/// Acceptance case T-69.
 #[test]
 fn t_69_unknown_claims_and_foreign_volumes_are_ignored() {
     let stuck = |name: &str| Tenant { detached_after: None, ..tenant(name) };

@@ -181,7 +181,7 @@ impl MachineFacts {
     }
 
     /// Whether an instance of this name may be the Machine's: it is the name of the Machine, or in
-    /// some clouds that of the Node.
+    /// some clouds the name of the Node.
     pub fn may_name(&self, instance: &NodeName) -> bool {
         [self.name.as_str(), self.node_name()].contains(&instance.as_str())
     }

@@ -25,7 +25,7 @@ pub struct NodeMarks {
     /// The template is outdated, so pods should prefer other Nodes.
     pub is_outdated: bool,
     /// Whether the autoscaler must not remove the Nodes. Absent while the manager has not decided
-    /// it: another set of the deployment has Machines, so the rollout may be one that Go MCM began.
+    /// it: another set of the deployment has Machines, so Go MCM may have begun the rollout.
     pub is_protected: Option<bool>,
     /// The Nodes may be selected for an update in place.
     pub is_candidate: bool,

@@ -1,12 +1,12 @@
 //! Quantities as Kubernetes writes them. An API server may change the spelling of a quantity: it
 //! writes `1` for `1000m`.
 
-/// Whether two texts are the same quantity. Texts that are no quantities are compared as they are.
+/// Whether two texts are the same quantity. Texts that are not quantities are compared as they are.
 pub fn is_same_quantity(a: &str, b: &str) -> bool {
     a == b || nano(a).is_some_and(|value| Some(value) == nano(b))
 }
 
-/// The value in billionths; absent for a text that is no quantity, or too large.
+/// The value in billionths; absent for a text that is not a quantity, or too large.
 fn nano(text: &str) -> Option<i128> {
     let text = text.trim();
     let end =

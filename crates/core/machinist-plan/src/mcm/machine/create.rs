@@ -341,7 +341,7 @@ pub(super) fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
     None
 }
 
-/// Returns the obstacle of a class that names another place than the one in which the creation
+/// Returns the obstacle of a class that names another place than the place in which the creation
 /// began. An instance may exist there, so no other one is created. The creation fails at its
 /// deadline, after a lookup in that place, and the next Machine is created in the new place.
 fn moved_class(s: &Snapshot) -> Option<Obstacle<'static>> {

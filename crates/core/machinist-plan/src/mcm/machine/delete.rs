@@ -137,7 +137,7 @@ fn without_target(s: &Snapshot, since: Timestamp) -> Plan<Action> {
 }
 
 /// Whether the API server of the target cluster has been silent for so long that a deletion that a
-/// user forces goes on without it. Rejections count as silence in such a deletion.
+/// user forces goes on without it. Rejections count as silence in a forced deletion.
 fn has_no_answer(s: &Snapshot) -> bool {
     s.reads.silence.as_ref().is_some_and(|silence| UNANSWERED_FOR <= since(s.now, silence.since))
 }
@@ -778,8 +778,8 @@ impl Left<'_> {
         }
     }
 
-    /// Returns the volumes that are detached and expected on other Nodes: their number, and the one
-    /// that is waited for the longest.
+    /// Returns the volumes that are detached and expected on other Nodes: their number, and the
+    /// volume that is waited for the longest.
     fn expected_elsewhere(&self, s: &Snapshot) -> Option<(usize, AwaitedVolume)> {
         if is_past(s.now, self.deadline) && s.process.may_enforce_deadlines() {
             return None;
@@ -918,7 +918,8 @@ fn volumes_awaited_since(s: &Snapshot) -> Option<Timestamp> {
     written_at(s).filter(|_| is_said)
 }
 
-/// Returns the VolumeAttachments that a polite drain waits for: those of pods that have left.
+/// Returns the VolumeAttachments that a polite drain waits for: the attachments of pods that have
+/// left.
 fn awaited_attachments(s: &Snapshot) -> impl Iterator<Item = &Arc<AttachmentFacts>> {
     let others = s.other_nodes.iter().map(|other| &other.pods);
     let pods: Vec<_> = std::iter::once(&s.pods).chain(others).collect();
@@ -1255,10 +1256,10 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         Why::new(reason, Step::Expect("the Node and the finalizer are removed")).since(deleting_since)
     };
     match next {
-        Next::Gone(proof) => {
-            let plan = with_remark(remove_node(s, deleting_since), proof::remark(s, &proof));
+        Next::Gone(evidence) => {
+            let plan = with_remark(remove_node(s, deleting_since), proof::remark(s, &evidence));
             // The remark already names the instance.
-            let refused = refused.filter(|_| !matches!(proof, AbsenceEvidence::NameTaken(_)));
+            let refused = refused.filter(|_| !matches!(evidence, AbsenceEvidence::NameTaken(_)));
             name_refused(s, refused, plan)
         }
         Next::Wait { call, since, until } => Plan::until(
@@ -1267,7 +1268,8 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         ),
         Next::Find => Plan::act(Action::Find(departure.which), why(Reason::Calling(Call::FIND))),
         Next::Record { instance: found, account } => record(s, &found, account, deleting_since),
-        // The permit is valid for seconds. The one that counts is made when the call has its slot.
+        // The permit is valid for seconds. The permit that counts is made when the call has its
+        // slot.
         Next::Delete(permit) => match s.await_slot(Call::DELETE) {
             Some(wait) => wait,
             None => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::DELETE))),

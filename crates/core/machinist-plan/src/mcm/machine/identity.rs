@@ -15,8 +15,8 @@
 //!   recorded or named by another Machine. A Node of unknown owner may run on this instance.
 //!
 //! If several Machines record the same instance, one of them owns it: the Machine that the mark of
-//! the Node names, otherwise the one that the label of the Node names, otherwise the oldest. The
-//! others are copies, or a user wrote the id of the owner's instance into them. They change no
+//! the Node names, otherwise the Machine that the label of the Node names, otherwise the oldest.
+//! The others are copies, or a user wrote the id of the owner's instance into them. They change no
 //! Node, and their deletion removes nothing of the owner. The oldest one changes no Node either
 //! while nothing but its age says that it is the owner.
 //!
@@ -134,8 +134,8 @@ impl Snapshot {
     /// Returns the patch that the Machine's Node needs, if any.
     pub(super) fn node_sync(&self, node: &Arc<NodeFacts>) -> Option<NodeSync> {
         let mut needed = NodeSync::needed(&self.machine, node, &self.cluster, self.node_marks);
-        // Go MCM adds the finalizer without a mark. Another installation in the cluster would take
-        // such a Node for one without a Machine.
+        // Go MCM adds the finalizer without a mark. Another installation in the cluster would treat
+        // the Node as a Node without a Machine.
         let lacks_mark = node.has_finalizer && node.deleting_since.is_none() && node.mark().is_none();
         if lacks_mark && self.identity.same_instance {
             let sync = needed.get_or_insert_with(|| NodeSync::empty(node));
@@ -225,8 +225,8 @@ impl Snapshot {
     }
 
     /// Returns why nothing is deleted if the Machine recorded another instance when this program
-    /// marked its Node: someone has overwritten the id. The recorded instance may be absent, or
-    /// another's, and the Machine's own would stay for ever.
+    /// marked its Node: someone has overwritten the id. The recorded instance may be absent, or may
+    /// belong to another Machine, and the Machine's own instance would never be deleted.
     pub(super) fn overwritten_id(&self) -> Option<Why> {
         let Known::Present(node) = &self.node else { return None };
         let MachineIdentity { recorded, joined_as, .. } = &self.identity;

@@ -11,8 +11,7 @@
 //!
 //! Each pass writes at most one condition of the Node. A process that takes over finds the stage in
 //! the condition, in the phase and in the labels. A result counts only while the Machine is being
-//! updated: one that is left from an earlier update would otherwise end this update before it
-//! began.
+//! updated: a result of an earlier update would otherwise end this update before it began.
 
 use std::sync::Arc;
 
@@ -93,7 +92,7 @@ impl Update<'_> {
             return;
         }
         if self.result().is_some() {
-            // Both labels are left from an earlier update. The selection was for that one, too.
+            // Both labels are left from an earlier update: the selection was also for that update.
             let stale = [labels::UPDATE_RESULT, labels::SELECTED_FOR_UPDATE];
             let stale = stale.into_iter().filter(|key| self.node.label(key).is_some());
             let changes: Vec<_> = stale.map(|key| (key.to_owned(), None)).collect();

@@ -195,8 +195,8 @@ pub(crate) fn health_deadline(
     Some(gaps.deadline(since, own.unwrap_or(defaults.health_timeout)))
 }
 
-/// Whether critical components of a new Node are not ready. Such a Node does not count as joined
-/// yet.
+/// Whether critical components of a new Node are not ready. Until they are ready, the Node does not
+/// count as joined.
 fn is_essential_missing(machine: &MachineFacts, node: &NodeFacts) -> bool {
     let taints = node.taints.as_deref().unwrap_or_default();
     machine.status.phase == Phase::Pending
@@ -206,7 +206,7 @@ fn is_essential_missing(machine: &MachineFacts, node: &NodeFacts) -> bool {
 }
 
 fn healthy(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
-    let mut plan = Plan::idle(Why::settled().since(s.machine.status.phase_since));
+    let mut plan = Plan::idle(Why::up_to_date().since(s.machine.status.phase_since));
     if s.machine.status.phase != Phase::Running {
         let joins = s.machine.status.operation.type_ == Some(OperationType::Create)
             && s.machine.status.operation.state != Some(OperationState::Successful);

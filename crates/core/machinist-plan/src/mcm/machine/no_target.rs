@@ -40,7 +40,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         | Phase::InPlaceUpdating
         | Phase::InPlaceUpdateSuccessful
         | Phase::InPlaceUpdateFailed
-        | Phase::Other(_) => Plan::idle(Why::settled().since(s.machine.status.phase_since)),
+        | Phase::Other(_) => Plan::idle(Why::up_to_date().since(s.machine.status.phase_since)),
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn sync_of<'p>(node: &Arc<NodeFacts>, plan: &'p mut Plan<Action>) -> 
     });
     match &mut plan.actions[index] {
         Action::SyncNode(sync) => sync,
-        other => unreachable!("{other} is no patch of the Node"),
+        other => unreachable!("{other} is not a patch of the Node"),
     }
 }
 

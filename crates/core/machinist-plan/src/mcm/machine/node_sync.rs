@@ -7,9 +7,9 @@
 //! although this Machine records the Node's instance: then the Machine was moved here.
 //!
 //! During a rollout, the set of the Machine asks for a taint, and for protection from the
-//! autoscaler ([`NodeMarks`]). The protection is two annotations: one that the autoscaler reads,
-//! and one that says who set it. A Node that a user has protected already gets neither, so that the
-//! end of the rollout does not end the user's protection.  One patch writes all changes. It is
+//! autoscaler ([`NodeMarks`]). The protection is two annotations: the autoscaler reads the first,
+//! and the second says who set it. A Node that a user has protected already gets neither, so that
+//! the end of the rollout does not end the user's protection. One patch writes all changes. It is
 //! computed against the last applied template (an annotation on the Node), so that values of other
 //! clients stay.
 

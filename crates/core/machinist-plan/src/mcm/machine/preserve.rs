@@ -7,7 +7,7 @@
 //!
 //! The expiry comes first when a preservation starts and last when it ends, so a process that takes
 //! over finds what is left to do. The set deletes a failed Machine whose expiry has passed. The
-//! expiry of such a Machine therefore stays, so that nothing preserves the Machine a second time.
+//! expiry of a failed Machine therefore stays, so that nothing preserves the Machine a second time.
 //!
 //! The Node of a failed Machine gets a taint instead of a cordon. So a Node that a user has
 //! cordoned stays cordoned when the preservation ends. Only annotations that this program added are

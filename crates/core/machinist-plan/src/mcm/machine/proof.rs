@@ -160,9 +160,9 @@ pub(super) fn key_of(foreign: &Foreign) -> String {
 
 /// Returns the Event for an instance that counts as deleted on weak evidence, or for a remaining
 /// instance with its name.
-pub(super) fn remark(s: &Snapshot, proof: &AbsenceEvidence) -> Option<Action> {
+pub(super) fn remark(s: &Snapshot, evidence: &AbsenceEvidence) -> Option<Action> {
     let instance = s.instance();
-    match proof {
+    match evidence {
         AbsenceEvidence::Sure => None,
         AbsenceEvidence::LookedTwice => Some(Action::warn(
             DELETE_FAILED,

@@ -1,4 +1,4 @@
-//! An instance whose name is that of a Node that exists already. Clouds that name Nodes after IP
+//! An instance with the name of a Node that exists already. Clouds that name Nodes after IP
 //! addresses give a name out again, and the Node of the earlier instance may still be there. Two
 //! instances would then write the same Node, so the Machine fails and its set replaces it, as in Go
 //! MCM.

@@ -517,7 +517,6 @@ fn creation_waits_for_the_finalizer_of_the_class() {
     assert_eq!(other.plan().actions.len(), 1);
 }
 
-/// Acceptance case T-19.
 #[test]
 fn t_19_a_class_that_the_autoscaler_cannot_read_is_rejected() {
     let lacking = json!({
@@ -541,7 +540,6 @@ fn t_19_a_class_that_the_autoscaler_cannot_read_is_rejected() {
     "#]]);
 }
 
-/// Acceptance case T-16.
 #[test]
 fn t_16_a_secret_without_user_data_blocks_creation() {
     let bare = || Known::Present(Arc::new(SecretFacts { has_user_data: false, ..(*secret()).clone() }));
@@ -688,7 +686,6 @@ fn an_answer_is_recorded_and_reported_in_one_pass() {
     "#]]);
 }
 
-/// Acceptance case T-09.
 #[test]
 fn t_09_quota_is_reported_with_the_code_the_autoscaler_knows() {
     world().token(1300).ensured(Err(error(ErrorKind::Exhausted, "quota of 2 instances reached"))).check(expect![[r#"
@@ -754,7 +751,7 @@ fn frozen() -> Frozen {
     Frozen { silence: Silence { server, since: at(-300), read: FreshRead::Possible } }
 }
 
-/// T-56: a token that cannot be written to a cluster that is away is not the Machine's fault.
+/// A token that cannot be written to a cluster that is away is not the fault of the Machine.
 #[test]
 fn t_56_no_creation_times_out_while_the_controller_is_frozen() {
     let failed = || {
@@ -769,7 +766,6 @@ fn t_56_no_creation_times_out_while_the_controller_is_frozen() {
     assert!(after.actions.iter().any(|action| action.to_string().starts_with("status: Failed")), "{after}");
 }
 
-/// Acceptance case T-10.
 #[test]
 fn t_10_creation_that_times_out_fails() {
     let failed = world().created(-1300).ensured(Err(error(ErrorKind::Exhausted, "no stock")));
@@ -1000,7 +996,6 @@ fn a_healthy_node_makes_it_running_and_deletes_the_token() {
     "#]]);
 }
 
-/// Acceptance case T-27.
 #[test]
 fn t_27_critical_components_keep_it_pending() {
     world()
@@ -1017,7 +1012,6 @@ fn t_27_critical_components_keep_it_pending() {
         "#]]);
 }
 
-/// Acceptance case T-07.
 #[test]
 fn t_07_a_running_machine_with_a_healthy_node_needs_nothing() {
     world().running().check(expect![[r#"
@@ -1026,7 +1020,6 @@ fn t_07_a_running_machine_with_a_healthy_node_needs_nothing() {
     "#]]);
 }
 
-/// Acceptance case T-23.
 #[test]
 fn t_23_a_node_that_is_not_ready_makes_it_unknown() {
     world().running().node("Unknown").synced().check(expect![[r#"
@@ -1037,7 +1030,6 @@ fn t_23_a_node_that_is_not_ready_makes_it_unknown() {
     "#]]);
 }
 
-/// Acceptance case T-24.
 #[test]
 fn t_24_a_node_that_went_missing_makes_it_unknown() {
     let mut world = world().running();
@@ -1116,7 +1108,7 @@ fn deleting_an_unmanaged_node_removes_its_finalizer() {
     assert!(released.actions.is_empty(), "{released}");
 }
 
-/// T-59, with the added condition that the annotation may be a user's wish: it stays for a while.
+/// Added condition: the annotation may be a user's wish, so it stays for a while.
 #[test]
 fn t_59_the_node_of_a_machine_is_managed_again_after_a_while() {
     const PERIOD: i64 = 900;
@@ -1179,7 +1171,6 @@ fn a_preservation_outlives_every_phase_except_the_last() {
 
 // === deletion ===
 
-/// Acceptance case T-36.
 #[test]
 fn t_36_deletion_begins_with_its_marker() {
     world().running().deleting(1).check(expect![[r#"
@@ -1436,7 +1427,6 @@ fn during_clock_skew_an_overdue_drain_stays_polite() {
         "#]]);
 }
 
-/// Acceptance case T-38.
 #[test]
 fn t_38_a_drain_is_reported_with_the_accepted_deletion() {
     world().draining().listed().check(expect![[r#"
@@ -1784,7 +1774,7 @@ fn a_new_leader_waits_for_calls_of_its_predecessor() {
     assert!(matches!(young.actions[..], [Action::Ensure { .. }]), "no predecessor knew it: {young:?}");
 }
 
-/// Flaw O-1 of Go's providers: two instances of one name.
+/// Go's provider for OpenStack makes two servers of one name after a lost answer.
 #[test]
 fn an_unanswered_creation_is_not_repeated_before_it_is_visible() {
     let unanswered = |create| {

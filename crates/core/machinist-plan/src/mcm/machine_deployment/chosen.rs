@@ -15,7 +15,8 @@ use jiff::Timestamp;
 use machinist_api::Phase;
 use machinist_api::constants::{annotations, reasons};
 
-use super::{Action, Snapshot};
+use super::action::Action;
+use super::snapshot::Snapshot;
 use crate::mcm::facts::MachineFacts;
 use crate::mcm::live::{is_chosen, is_live, marked_at};
 use crate::mcm::refusal::Refusal;

@@ -5,16 +5,17 @@
 //! freeze of a set. The annotation `unfreeze` is first copied to the frozen sets and then removed
 //! from the deployment. If the process dies in between, the next pass copies it again.
 //!
-//! The status write adds the condition. The next pass sees it and adds the label. The reason is
-//! that of the set if the set was frozen because of its Machines. Otherwise it is the reason by
-//! which Go's machine-controller-manager names a freeze that had only one of its marks.
+//! The status write adds the condition. The next pass sees it and adds the label. The reason is the
+//! set's reason if the set was frozen because of its Machines. Otherwise it is the reason by which
+//! Go's machine-controller-manager names a freeze that had only one of its marks.
 
 use std::collections::BTreeMap;
 
 use machinist_api::constants::{annotations, conditions, reasons};
 use machinist_api::{ConditionStatus, MachineDeploymentCondition};
 
-use super::{Action, Owned, SetPatch, Snapshot};
+use super::action::{Action, SetPatch};
+use super::snapshot::{Owned, Snapshot};
 use crate::mcm::status::condition;
 use crate::mcm::why::{Plan, Reason, Step, Why};
 

@@ -15,22 +15,12 @@ use std::sync::Arc;
 
 use machinist_api::constants::labels;
 
+use super::action::{Action, HashStep};
+use super::snapshot::{Owned, Snapshot};
 use super::template::template_hash;
-use super::{Action, Owned, Snapshot};
 use crate::mcm::facts::{MachineFacts, MachineSetFacts};
 use crate::mcm::live::is_live;
 use crate::mcm::why::{Plan, Reason, Step, Why};
-
-/// One step in which a set gets the label.
-#[derive(Debug, Clone)]
-pub enum HashStep {
-    /// Adds the label to the template of a set.
-    Template(Arc<MachineSetFacts>),
-    /// Adds the label to a Machine.
-    Machine(Arc<MachineFacts>),
-    /// Adds the label to a set and to its selector.
-    Selector(Arc<MachineSetFacts>),
-}
 
 /// Returns the next step for the sets that lack the label.
 pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {

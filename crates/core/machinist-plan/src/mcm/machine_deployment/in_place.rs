@@ -20,45 +20,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use machinist_api::constants::{labels, reasons};
-use machinist_labels::KeyValues;
 
-use super::{Action, Owned, Snapshot};
+use super::action::{Action, Relabel};
+use super::snapshot::{Owned, Snapshot};
 use crate::mcm::deletion_order::place;
 use crate::mcm::facts::{MachineFacts, MachineSetFacts};
 use crate::mcm::live::{is_available, is_live, number};
 use crate::mcm::rollout;
-
-/// Changes of the labels of a Machine, and of its owner.
-#[derive(Debug, Clone)]
-pub struct Relabel {
-    /// The Machine.
-    pub machine: Arc<MachineFacts>,
-    /// Labels to set, and to remove (`None`).
-    pub labels: BTreeMap<String, Option<String>>,
-    /// The set that becomes the owner; absent if the owner stays.
-    pub owner: Option<Arc<MachineSetFacts>>,
-    /// The change, as a phrase for logs.
-    pub what: &'static str,
-}
-
-impl Relabel {
-    /// The labels of the Machine after the change.
-    fn labels_after(&self) -> KeyValues {
-        let mut all = self.machine.labels.clone().unwrap_or_default();
-        for (key, value) in &self.labels {
-            match value {
-                Some(value) => all.insert(key.as_str(), value.as_str()),
-                None => all.remove(key),
-            };
-        }
-        all
-    }
-
-    /// Whether the change selects the Machine, so that its Node is drained.
-    pub fn selects(&self) -> bool {
-        self.labels.get(labels::SELECTED_FOR_UPDATE).is_some_and(Option::is_some)
-    }
-}
 
 /// Returns the next changes of Machines. `new` is the index of the set of the template.
 pub(super) fn steps(s: &Snapshot, new: usize) -> Vec<Action> {

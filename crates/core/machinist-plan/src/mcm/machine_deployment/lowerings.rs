@@ -1,9 +1,10 @@
 //! Patches that lower the size of a set or select a Machine for an update in place, which need
 //! fresh Machines.  Both are done because enough other Machines are available. If the watch of the
 //! Machines is silent, they may have become unavailable since, and the set would delete the last
-//! one that is.
+//! available Machine.
 
-use super::{Action, Snapshot};
+use super::action::Action;
+use super::snapshot::Snapshot;
 use crate::mcm::why::Plan;
 
 /// Removes the actions that lower the size of a set if the Machines are not fresh.

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use machinist_api::constants::{annotations, labels};
 
-use super::{Owned, Snapshot};
+use super::snapshot::{Owned, Snapshot};
 use crate::mcm::facts::PROTECTED_FROM_AUTOSCALER;
 use crate::mcm::rollout;
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Action;
+use super::action::Action;
 use super::snapshot::{Owned, Snapshot};
 use crate::mcm::facts::MachineDeploymentFacts;
 use crate::mcm::machine_set::preserve::{Choice, choose};

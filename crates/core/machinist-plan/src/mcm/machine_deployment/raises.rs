@@ -8,8 +8,8 @@
 //! Writes of a former leader that did not release its Lease are unknown. They can only matter if
 //! the deployment changed since that leader wrote its status.
 
-use super::snapshot::OpenRaise;
-use super::{Action, Snapshot};
+use super::action::Action;
+use super::snapshot::{OpenRaise, Snapshot};
 use crate::mcm::rollout;
 use crate::mcm::why::{Plan, Reason, Step, Why};
 
@@ -60,7 +60,7 @@ fn predecessor_until(s: &Snapshot, action: &Action) -> Option<jiff::Timestamp> {
     let observed = s.deployment.status.as_ref().map_or(0, |status| status.observed_generation);
     // A leader that let sets grow for another template, or to another size, saw another generation.
     let has_changed = 1 < generation && observed < generation;
-    // Beside a set with replicas, a new set is created empty, and only existing sets grow.
+    // If a set has replicas, a new set is created empty, and only existing sets grow.
     let is_only_set = match (action, s.sets.as_slice()) {
         (Action::PatchSet(patch), [only]) => only.set.uid == patch.set.uid && 0 < rollout::specified(only),
         _ => false,

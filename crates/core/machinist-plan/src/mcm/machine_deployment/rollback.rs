@@ -7,25 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinist_api::MachineTemplateSpec;
 use machinist_api::constants::{annotations, labels, reasons};
 
+use super::action::{Action, Rollback};
+use super::revision::revision_of;
 use super::sizing::new_set_index;
+use super::snapshot::{Owned, Snapshot};
 use super::template::{is_same_template, shared_annotations};
-use super::{Action, Owned, Snapshot, revision_of};
 use crate::mcm::refusal::Refusal;
 use crate::mcm::why::{Plan, Reason, Step, Why};
-
-/// The changes of a deployment that return it to a former revision.
-#[derive(Debug, Clone)]
-pub struct Rollback {
-    /// The revision.
-    pub revision: i64,
-    /// The template of that revision.
-    pub template: MachineTemplateSpec,
-    /// The annotations to set, and those to remove, which have no value.
-    pub annotations: BTreeMap<String, Option<String>>,
-}
 
 pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
     let rollback_to = s.deployment.spec.rollback_to.as_ref().filter(|_| !s.deployment.spec.is_paused())?;

@@ -27,8 +27,8 @@ pub struct Snapshot {
     pub adoptable: Vec<Arc<MachineSetFacts>>,
     /// Names of all other sets of the namespace.
     pub taken_names: BTreeSet<String>,
-    /// Names of Machines that this process has looked up at the API server. If no set has such a
-    /// Machine, the deployment does not own it. Memory: may be empty at any moment.
+    /// Names of Machines that this process has looked up at the API server. If no set has a Machine
+    /// of that name, the deployment does not own it. Memory: may be empty at any moment.
     pub looked_for: BTreeSet<String>,
     /// The answer to the last POST of a set, if the API server rejected it. Memory.
     pub set_failure: Option<String>,

@@ -22,7 +22,7 @@ use machinist_core::{FreshRead, Freshness, Silence};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::mcm::facts::MachineDeploymentFacts;
+use crate::mcm::facts::{MachineDeploymentFacts, MachineFacts};
 use crate::mcm::late_adoption::LateAdoption;
 use crate::testing::{self, NOW, at};
 
@@ -224,7 +224,6 @@ fn a_deployment_of_a_user_gets_its_finalizer_first() {
     "#]]);
 }
 
-/// Acceptance cases T-83, T-84.
 #[test]
 fn t_83_t_84_an_invalid_deployment_is_not_reconciled() {
     for (pointer, value, expected) in [
@@ -263,7 +262,6 @@ fn t_83_t_84_an_invalid_deployment_is_not_reconciled() {
     }
 }
 
-/// Acceptance case T-83.
 #[test]
 fn t_83_an_invalid_empty_deployment_is_not_available() {
     let mut world = world(0).field("/spec/selector", json!({}));
@@ -284,7 +282,6 @@ fn t_83_an_invalid_empty_deployment_is_not_available() {
     assert!(actions[0].starts_with("warning InvalidSpec: spec.replicas: expected 0 or more"), "{actions:?}");
 }
 
-/// Acceptance case T-89.
 #[test]
 fn t_89_a_deleted_deployment_deletes_its_sets() {
     let deleted = |world: World| world.field("/metadata/deletionTimestamp", at(-60).to_string().into());
@@ -345,7 +342,6 @@ fn a_deployment_that_is_orphaned_deletes_no_set() {
 
 // === the set of the template ===
 
-/// Acceptance case T-82.
 #[test]
 fn t_82_the_first_set_is_created_at_full_size() {
     world(3).check(expect![[r#"
@@ -481,7 +477,8 @@ fn a_taken_name_is_counted_as_a_collision() {
     assert_eq!(collisions(&world), Some(1));
 }
 
-/// Otherwise, the condition would stay that of the last rollout, and the deadline would never pass.
+/// Otherwise, the condition would remain the condition of the last rollout, and the deadline would
+/// never pass.
 #[test]
 fn a_rejected_set_is_a_condition_before_it_is_tried_again() {
     let mut world = world(3);
@@ -585,7 +582,6 @@ fn ready_seconds_that_were_removed_are_reset() {
     assert_eq!(patch.template.as_ref().map(|template| template.min_ready_seconds), Some(Some(0)));
 }
 
-/// Acceptance case T-96.
 #[test]
 fn t_96_annotations_are_copied_but_not_its_own() {
     let world = |annotations: Value| {

@@ -5,12 +5,13 @@
 //! Machines are created, so this program never creates too many. Another program or a user may:
 //! with Machines that the set adopts, or with a quick scale-down whose Machines need long to leave.
 //!
-//! The bound is that of Go's machine-controller-manager: replicas and surge of the deployment plus
-//! `--safety-up`, or twice the replicas of a set without a deployment plus `--safety-up`. A freeze
-//! is lifted at that number minus `--safety-down`, or when the annotation `unfreeze` requests it.
-//! Machines that are being deleted count. Two numbers differ from Go: a set without Machines is not
-//! frozen (with `--safety-up=0`, Go freezes an empty set for ever), and at least one Machine must
-//! leave before a freeze is lifted (with `--safety-down=0`, Go freezes and lifts in turn).
+//! The bound is the same as in Go's machine-controller-manager: replicas and surge of the
+//! deployment plus `--safety-up`, or twice the replicas of a set without a deployment plus
+//! `--safety-up`. A freeze is lifted at that number minus `--safety-down`, or when the annotation
+//! `unfreeze` requests it. Machines that are being deleted count. Two numbers differ from Go: a set
+//! without Machines is not frozen (with `--safety-up=0`, Go never lifts the freeze of an empty
+//! set), and at least one Machine must leave before a freeze is lifted (with `--safety-down=0`, Go
+//! freezes and lifts in turn).
 //!
 //! Go counts once per `--machine-safety-overshooting-period` and at each new Machine. Here, a set
 //! is frozen when it has been at its bound for that period, and at once if another Machine is

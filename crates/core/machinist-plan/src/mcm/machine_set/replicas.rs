@@ -172,7 +172,7 @@ fn grow(s: &Snapshot, missing: usize) -> Vec<Action> {
 fn used_numbers(s: &Snapshot, reserved: &Reserved) -> BTreeSet<u64> {
     let names: BTreeSet<&str> = names(s).collect();
     let seen = |number: &u64| {
-        s.settled_numbers.contains(number)
+        s.finished_numbers.contains(number)
             || names.contains(child_name(&s.set.name, &s.set.uid, *number).as_str())
     };
     reserved.pending.iter().copied().filter(seen).collect()
@@ -188,7 +188,7 @@ pub(super) fn write_off(s: &Snapshot) -> Option<Action> {
     let leaving: BTreeSet<&str> =
         s.machines.iter().filter(|machine| !is_live(machine)).map(|machine| machine.name.as_str()).collect();
     let is_leaving = |number: &u64| leaving.contains(child_name(&s.set.name, &s.set.uid, *number).as_str());
-    let gone = |number: &u64| s.settled_numbers.contains(number);
+    let gone = |number: &u64| s.finished_numbers.contains(number);
     let pending = &reserved.pending;
     if !pending.iter().any(is_leaving) && !pending.iter().filter(|n| gone(n)).any(|n| !is_present(s, *n)) {
         return None;

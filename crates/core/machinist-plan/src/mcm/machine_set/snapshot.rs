@@ -16,7 +16,8 @@ use crate::mcm::rollout::Bounds;
 
 /// Wait after a failed creation or deletion of a Machine, doubled after each failure.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
-/// Longest wait after such a failure. It is short enough for a user who fixes the cause.
+/// Longest wait after a failed creation or deletion. It is short enough for a user who fixes the
+/// cause.
 const MAX_RETRY: Duration = Duration::from_secs(300);
 
 /// All facts for one decision about one set.
@@ -50,7 +51,7 @@ pub struct Snapshot {
     /// moment.
     pub overshooting_since: Option<Timestamp>,
     /// Numbers that are certainly in use. Memory: may be empty at any moment.
-    pub settled_numbers: BTreeSet<u64>,
+    pub finished_numbers: BTreeSet<u64>,
     /// When this process last wrote the set's status.
     pub status_written: Option<Timestamp>,
     /// The last failed creation of a Machine.
@@ -102,7 +103,7 @@ impl Hash for Snapshot {
             auto_preserve,
             margins: _,
             overshooting_since: _,
-            settled_numbers,
+            finished_numbers,
             status_written: _,
             failure,
             rejected,
@@ -110,7 +111,7 @@ impl Hash for Snapshot {
         } = self;
         machines_freshness.is_fresh().hash(state);
         (set, machines, unreadable, deployment, limits, auto_preserve).hash(state);
-        (settled_numbers, failure, rejected, late_adoptions).hash(state);
+        (finished_numbers, failure, rejected, late_adoptions).hash(state);
     }
 }
 

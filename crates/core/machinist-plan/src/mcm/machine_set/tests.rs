@@ -155,7 +155,7 @@ impl World {
             auto_preserve: self.auto_preserve.clone(),
             margins: self.margins,
             overshooting_since: self.overshooting_since,
-            settled_numbers: self.settled.clone(),
+            finished_numbers: self.settled.clone(),
             status_written: self.status_written,
             failure: self.failure.clone(),
             rejected: self.rejected.clone(),
@@ -286,7 +286,6 @@ fn the_number_of_a_deleted_machine_is_written_off_first() {
     assert_eq!(world.actions(), ["set: reserve numbers 3"]);
 }
 
-/// Acceptance case T-71.
 #[test]
 fn t_71_a_large_set_is_created_in_batches() {
     assert_eq!(world(1000).actions(), ["set: reserve numbers 100:0-99"]);
@@ -600,7 +599,6 @@ fn a_child_has_the_finalizer_and_the_template() {
 
 // === deleting Machines ===
 
-/// Acceptance case T-76.
 #[test]
 fn t_76_the_least_useful_machines_are_deleted_first() {
     let priority = |value: &'static str| {
@@ -684,7 +682,6 @@ fn updated(m: &mut Value) {
     m["metadata"]["labels"]["node.machine.sapcloud.io/update-result"] = "successful".into();
 }
 
-/// Acceptance case T-75.
 #[test]
 fn t_75_a_machine_updated_in_place_is_not_deleted_as_surplus() {
     let world = |replicas| {
@@ -764,7 +761,6 @@ fn preserve(value: &'static str) -> impl Fn(&mut Value) + Copy {
     move |m| m["metadata"]["annotations"]["node.machine.sapcloud.io/preserve"] = value.into()
 }
 
-/// T-80
 #[test]
 fn t_80_a_preserved_failed_machine_is_kept() {
     world(2).machine("a", "Running").machine_with("b", "Failed", preserved_until(100)).check(expect![[r#"
@@ -795,7 +791,6 @@ fn t_80_a_preserved_failed_machine_is_kept() {
     }
 }
 
-/// T-80
 #[test]
 fn t_80_an_expired_machine_is_deleted_despite_its_annotation() {
     let over = |seconds| {
@@ -811,7 +806,7 @@ fn t_80_an_expired_machine_is_deleted_despite_its_annotation() {
     assert!(plan(&skewed).actions.is_empty(), "during clock skew nothing is deleted");
 }
 
-/// T-76: of the preserved Machines, those of the automatic preservation come first.
+/// The automatically preserved Machines come before the other preserved Machines.
 #[test]
 fn t_76_preserved_machines_are_deleted_last() {
     let world = world(0)
@@ -830,7 +825,6 @@ fn t_76_preserved_machines_are_deleted_last() {
     expect!["over running not-failed by-itself sooner later chosen"].assert_eq(&order);
 }
 
-/// T-81
 #[test]
 fn t_81_preserved_machines_do_not_count_as_failed() {
     let world = world(3)

@@ -15,7 +15,7 @@ const PERIOD: i64 = 900;
 fn snapshot(listed: i64, instances: usize) -> Snapshot {
     Snapshot {
         now: at(0),
-        settings: Settings {
+        settings: OrphanOptions {
             period: Duration::from_secs(900),
             minimum_age: Duration::from_secs(1200),
             deletes: true,
@@ -195,7 +195,7 @@ fn a_kept_instance_is_reported_once() {
     unmarked.instance.tags.clear();
     with(&mut s, [unmarked.clone()]);
     let Some(Action::Report { kept, message, .. }) = plan(&s).actions.pop() else { panic!("an Event") };
-    assert_eq!(kept, Kept::NoNamespace);
+    assert_eq!(kept, KeepReason::NoNamespace);
     assert_eq!(
         message,
         "Instance sim:///w-1 has no Machine, and is not deleted: its tags do not say for which namespace it was \
@@ -240,7 +240,7 @@ fn orphans_are_only_reported_on_request() {
         "not even a list of the Nodes"
     );
     assert!(says_so(&s));
-    with(&mut s, [Candidate { reported: Some(Kept::ReportOnly), ..seen_twice("w-1") }]);
+    with(&mut s, [Candidate { reported: Some(KeepReason::ReportOnly), ..seen_twice("w-1") }]);
     assert!(actions(&s).is_empty() && says_so(&s), "once");
 }
 

@@ -6,7 +6,7 @@
 //! Two conditions are stricter than in Go MCM: a list of the API server must show no Machine that
 //! may have the Node, and a Node whose mark names another installation is left alone. One list
 //! answers for all such Nodes, and one patch per Node writes annotation and finalizer. A Node
-//! without a mark keeps the finalizer, which may be that of another installation, until it is
+//! without a mark keeps the finalizer, which may belong to another installation, until it is
 //! deleted.
 //!
 //! The annotation is removed when the Node has a Machine ([`crate::mcm::machine`]).
@@ -33,7 +33,7 @@ pub fn is_young(node: &NodeFacts, now: Timestamp, creation_timeout: Duration) ->
 
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     if s.has_machine || s.is_of_another_installation() {
-        return Plan::idle(Why::settled());
+        return Plan::idle(Why::up_to_date());
     }
     let then = || Step::Expect("the Node is annotated as not managed if no Machine has it");
     let from = plus(s.node.created, s.creation_timeout);

@@ -125,7 +125,6 @@ fn no_machine_fails_before_it_carries_the_node_annotation() {
     assert_eq!(plan(&snapshot).actions.len(), 1);
 }
 
-/// Acceptance case T-32.
 #[test]
 fn t_32_the_machine_that_is_overdue_for_longest_fails_first() {
     check(
@@ -138,7 +137,6 @@ fn t_32_the_machine_that_is_overdue_for_longest_fails_first() {
     );
 }
 
-/// Acceptance case T-26.
 #[test]
 fn t_26_a_machines_own_timeout_counts() {
     let patient = with(machine("a", "Unknown", 700), "/spec/healthTimeout", "1h");
@@ -348,8 +346,8 @@ fn no_deadline_ends_while_the_nodes_are_not_fresh() {
     assert!(plan(&early).actions.is_empty(), "nothing is due, so nothing is read");
 }
 
-/// T-55 and T-56: a freeze stops the failing of Machines, also while the Nodes are fresh. Its end
-/// resets no time: the deadline that has passed is enforced.
+/// A freeze stops the failing of Machines, also while the Nodes are fresh. Its end resets no time:
+/// the deadline that has passed is enforced.
 #[test]
 fn t_55_t_56_no_machine_fails_while_the_controller_is_frozen() {
     let silence = Silence {
@@ -455,8 +453,8 @@ fn no_machine_fails_while_a_replacement_cannot_be_posted() {
     "#]].assert_eq(&plan(&of_sets(&[set("w", 3)], &machines)).to_string());
 }
 
-/// The sets, the phases of the Machines beside the unhealthy one, and whether the unhealthy Machine
-/// is marked Failed.
+/// The sets, the phases of the Machines other than the unhealthy one, and whether the unhealthy
+/// Machine is marked Failed.
 type Gap<'a> = (&'a [Value], &'a [&'a str], bool);
 
 #[test]
@@ -523,7 +521,6 @@ fn machines_of_an_unknown_set_are_kept() {
     "#]].assert_eq(&plan(&unknown).to_string());
 }
 
-/// Acceptance case T-34.
 #[test]
 fn t_34_an_unseen_failed_mark_delays_the_next_one() {
     let overdue = [machine("a", "Unknown", 700), machine("b", "Unknown", 800)];
@@ -640,7 +637,7 @@ fn each_node_of_the_instance_is_looked_up_first() {
     assert!(other(Some(-1)).starts_with("do    machine b: Failed"), "{}", other(Some(-1)));
 }
 
-/// T-30. The Node of a Machine whose update failed is usually healthy.
+/// The Node of a Machine whose update failed is usually healthy.
 #[test]
 fn t_30_a_failed_update_in_place_ends_with_the_health_timeout() {
     let failed = |seconds: i64, result: Option<&str>| {
@@ -683,7 +680,7 @@ fn without_nulls(mut node: Value) -> Value {
     node
 }
 
-/// T-31, T-32 and T-33 with another limit: as many Machines are missing as the limit says.
+/// With another limit, as many Machines may be missing as the limit says.
 #[test]
 fn t_32_the_limit_of_replacements_is_an_option() {
     let unhealthy = |name| machine(name, "Unknown", 700);
@@ -730,9 +727,9 @@ fn missing(machine: Value, looked: Option<i64>) -> Snapshot {
     snapshot
 }
 
-/// Acceptance case T-20. Added conditions: the time counts from the status that recorded the
-/// instance, so a recent one keeps the Machine; and the Nodes are fresh, and a GET of at most ten
-/// seconds ago shows that the Node has not joined.
+/// Added conditions: the time counts from the status that recorded the instance, so a recent one
+/// keeps the Machine; and the Nodes are fresh, and a GET of at most ten seconds ago shows that the
+/// Node has not joined.
 #[test]
 fn t_20_a_machine_that_is_pending_for_25_minutes_fails() {
     let late = || joining("z", 1500);
@@ -745,7 +742,7 @@ fn t_20_a_machine_that_is_pending_for_25_minutes_fails() {
     assert!(!fails(&Snapshot { skew: SKEW_LIMIT * 2, ..snapshot(&[late()]) }), "the clocks differ");
 }
 
-/// Acceptance case T-25. Added conditions as in T-20; unseen time is left out.
+/// Added conditions as in T-20; unseen time is left out.
 #[test]
 fn t_25_an_unknown_machine_fails_after_its_health_timeout() {
     let unknown = |seconds| machine("z", "Unknown", seconds);
@@ -759,7 +756,7 @@ fn t_25_an_unknown_machine_fails_after_its_health_timeout() {
     assert_eq!([700, 701].map(|seconds| fails(&unseen(seconds))), [false, true]);
 }
 
-/// Acceptance case T-31. The Machines of another deployment have a plan of their own.
+/// The Machines of another deployment have a plan of their own.
 #[test]
 fn t_31_without_another_replacement_a_machine_fails() {
     let overdue = || machine("z", "Unknown", 700);
@@ -767,9 +764,9 @@ fn t_31_without_another_replacement_a_machine_fails() {
     assert!(fails(&snapshot(&[machine("a", "Running", 9000), overdue()])));
 }
 
-/// Acceptance case T-33. Added condition: a Machine whose creation failed counts only in the same
-/// set, and only if it has no instance. Another set creates its own Machines. A Machine without a
-/// phase, or which joins, counts for one creation timeout.
+/// Added condition: a Machine whose creation failed counts only in the same set, and only if it has
+/// no instance. Another set creates its own Machines. A Machine without a phase, or which joins,
+/// counts for one creation timeout.
 #[test]
 fn t_33_other_replacements_of_the_deployment_delay_it() {
     let overdue = || of_set(machine("z", "Unknown", 700), "w");

@@ -55,7 +55,7 @@ fn step(toy: &mut Toy, dice: &mut Dice) {
 }
 
 fn assert_done(toy: &mut Toy, replicas: usize, class: &str, seed: u64) {
-    toy.settle();
+    toy.run_until_idle();
     let trace = || toy.trace.join("\n");
     assert_eq!(toy.violations, Vec::<String>::new(), "seed {seed}:\n{}", trace());
     assert_eq!(toy.machines.len(), replicas, "seed {seed}:\n{}", trace());
@@ -72,7 +72,7 @@ fn every_rollout_keeps_its_bounds_and_ends() {
         let replicas = u32::try_from(dice.roll(6)).expect("small");
         let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (3, 0), (2, 2), (0, 0)][dice.roll(6)];
         let mut toy = Toy::new(replicas, surge, unavailable);
-        toy.settle();
+        toy.run_until_idle();
         toy.use_class("c-2");
         for _ in 0..dice.roll(60) {
             step(&mut toy, &mut dice);
@@ -92,7 +92,7 @@ fn a_recreation_never_mixes_templates_and_ends() {
             strategy.type_ = Some(StrategyType::Recreate);
             strategy.rolling_update = None;
         });
-        toy.settle();
+        toy.run_until_idle();
         let mut class = "c-1";
         for _ in 0..3 {
             class = ["c-1", "c-2", "c-3"][dice.roll(3)];
@@ -143,13 +143,13 @@ fn an_update_in_place_keeps_its_bounds_and_its_machines() {
         let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2), (0, 0)][dice.roll(5)];
         let mut toy = Toy::new(replicas, surge, unavailable);
         update_in_place(&mut toy, "Auto", surge, unavailable);
-        toy.settle();
+        toy.run_until_idle();
         let before: BTreeSet<String> = toy.machines.keys().cloned().collect();
         toy.use_class("c-2");
         for _ in 0..dice.roll(80) {
             step(&mut toy, &mut dice);
         }
-        toy.settle();
+        toy.run_until_idle();
         let trace = || toy.trace.join("\n");
         assert_eq!(toy.violations, Vec::<String>::new(), "seed {seed}:\n{}", trace());
         let after: BTreeSet<String> = of_newest_set(&toy).into_iter().collect();
@@ -172,7 +172,7 @@ fn scaling_and_new_templates_do_not_stop_an_update_in_place() {
         let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2)][dice.roll(4)];
         let mut toy = Toy::new(4, surge, unavailable);
         update_in_place(&mut toy, "Auto", surge, unavailable);
-        toy.settle();
+        toy.run_until_idle();
         let mut replicas = 4;
         for _ in 0..3 {
             toy.use_class(["c-1", "c-2", "c-3"][dice.roll(3)]);
@@ -193,7 +193,7 @@ fn scaling_and_new_templates_do_not_stop_an_update_in_place() {
             deployment.spec.paused = None;
             deployment.spec.replicas = Some(replicas);
         });
-        toy.settle();
+        toy.run_until_idle();
         let trace = || toy.trace.join("\n");
         assert_eq!(toy.violations, Vec::<String>::new(), "seed {seed}:\n{}", trace());
         let wanted = usize::try_from(replicas).expect("small");
@@ -211,9 +211,9 @@ fn a_rollback_ends_with_the_former_template() {
     for seed in 0..seeds() / 4 {
         let mut dice = Dice(seed.wrapping_mul(15_485_863));
         let mut toy = Toy::new(3, 1, 0);
-        toy.settle();
+        toy.run_until_idle();
         toy.use_class("c-2");
-        toy.settle();
+        toy.run_until_idle();
         toy.use_class("c-3");
         for _ in 0..dice.roll(60) {
             step(&mut toy, &mut dice);
@@ -236,7 +236,7 @@ fn a_rollout_with_a_second_change_and_a_new_size_ends() {
     for seed in 0..seeds() {
         let mut dice = Dice(seed.wrapping_mul(7919));
         let mut toy = Toy::new(4, 1, u32::try_from(dice.roll(2)).expect("small"));
-        toy.settle();
+        toy.run_until_idle();
         toy.use_class("c-2");
         for _ in 0..dice.roll(40) {
             step(&mut toy, &mut dice);
@@ -272,7 +272,7 @@ fn failing_nodes_are_replaced_within_the_bounds() {
         let replicas = 1 + dice.roll(5);
         let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2)][dice.roll(4)];
         let mut toy = Toy::new(u32::try_from(replicas).expect("small"), surge, unavailable);
-        toy.settle();
+        toy.run_until_idle();
         toy.use_class("c-2");
         for _ in 0..dice.roll(60) {
             step(&mut toy, &mut dice);
@@ -299,7 +299,7 @@ fn a_rollout_counts_by_the_priorities_of_machines() {
         let replicas = 2 + dice.roll(4);
         let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2)][dice.roll(4)];
         let mut toy = Toy::new(u32::try_from(replicas).expect("small"), surge, unavailable);
-        toy.settle();
+        toy.run_until_idle();
         for name in toy.machines.keys().cloned().collect::<Vec<_>>() {
             toy.prioritise(&name, dice.roll(5));
         }
@@ -331,7 +331,7 @@ fn a_wrong_size_is_reported_as_a_violation() {
 fn a_set_keeps_available_machines_of_its_deployment() {
     let mut toy = with_wrong_size("c-1", 1, |_| {});
     assert_eq!((toy.machines.len(), &toy.violations), (3, &Vec::new()));
-    toy.settle();
+    toy.run_until_idle();
     assert_eq!(toy.violations, Vec::<String>::new());
     assert_eq!(toy.machines.len(), 3, "the rollout ends: {:?}", toy.trace);
 }
@@ -339,7 +339,7 @@ fn a_set_keeps_available_machines_of_its_deployment() {
 /// A rollout of three in which one set has a size that its deployment did not choose.
 fn with_wrong_size(class: &str, replicas: i32, prepare: fn(&mut Toy)) -> Toy {
     let mut toy = Toy::new(3, 1, 0);
-    toy.settle();
+    toy.run_until_idle();
     prepare(&mut toy);
     toy.use_class("c-2");
     toy.reconcile_deployment();
@@ -356,10 +356,10 @@ fn with_wrong_size(class: &str, replicas: i32, prepare: fn(&mut Toy)) -> Toy {
 #[test]
 fn a_paused_deployment_rolls_nothing() {
     let mut toy = Toy::new(3, 1, 0);
-    toy.settle();
+    toy.run_until_idle();
     toy.edit(|deployment| deployment.spec.paused = Some(true));
     toy.use_class("c-2");
-    toy.settle();
+    toy.run_until_idle();
     assert!(toy.machines.values().all(|machine| machine.spec.class.name() == "c-1"));
     toy.edit(|deployment| deployment.spec.paused = None);
     assert_done(&mut toy, 3, "c-2", 0);
@@ -368,12 +368,12 @@ fn a_paused_deployment_rolls_nothing() {
 #[test]
 fn names_are_never_used_twice() {
     let mut toy = Toy::new(3, 1, 0);
-    toy.settle();
+    toy.run_until_idle();
     let mut ever: std::collections::BTreeSet<String> = toy.machines.keys().cloned().collect();
     for _ in 0..5 {
         let before: Vec<_> = toy.machines.keys().cloned().collect();
         toy.delete_machine(&before[0]);
-        toy.settle();
+        toy.run_until_idle();
         for name in toy.machines.keys().filter(|name| !before.contains(name)) {
             assert!(ever.insert(name.clone()), "{name} was used before");
         }
@@ -383,24 +383,24 @@ fn names_are_never_used_twice() {
 #[test]
 fn golden_rollout_of_three() {
     let mut toy = Toy::new(3, 1, 0);
-    toy.settle();
+    toy.run_until_idle();
     toy.trace.clear();
     toy.use_class("c-2");
-    toy.settle();
+    toy.run_until_idle();
     expect_file!["rollout_of_three.txt"].assert_eq(&(toy.trace.join("\n") + "\n"));
 }
 
 #[test]
 fn golden_deletion_of_a_deployment() {
     let mut toy = Toy::new(2, 1, 0);
-    toy.settle();
+    toy.run_until_idle();
     toy.trace.clear();
     let now = toy.now();
     toy.edit(|deployment| {
         deployment.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
     });
-    toy.settle();
+    toy.run_until_idle();
     assert!(toy.machines.is_empty() && toy.sets.is_empty() && toy.deployment.is_none());
     expect_file!["deletion_of_a_deployment.txt"].assert_eq(&(toy.trace.join("\n") + "\n"));
 }
@@ -460,7 +460,7 @@ fn left_by_go(path: &Path) -> Toy {
 #[test]
 fn one_unhealthy_machine_fails_at_a_time() {
     let mut toy = Toy::new(3, 1, 0);
-    toy.settle();
+    toy.run_until_idle();
     let names: Vec<_> = toy.machines.keys().cloned().collect();
     for name in &names {
         toy.set_phase(name, Phase::Unknown);

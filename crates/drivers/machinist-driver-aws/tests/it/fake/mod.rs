@@ -3,8 +3,8 @@
 //! It follows the documentation of EC2 where moto, the counterpart of `real`, does not: a repeated
 //! client token creates nothing, with other parameters it is refused, and after a termination it is
 //! refused, too; in another zone it creates another instance. The tests of take-overs in
-//! machinist-controllers also use it. Deliberately absent: signatures, which are tested with those
-//! of botocore.
+//! machinist-controllers also use it. Deliberately absent: signatures, which are tested with the
+//! signatures of botocore.
 
 mod actions;
 pub(crate) mod server;
@@ -22,7 +22,8 @@ pub(crate) type Parameters = BTreeMap<String, String>;
 /// The image that exists.
 pub(crate) const IMAGE: &str = "ami-760aaa0f";
 
-/// The subnets that exist, and their zones: those of the tests, and that of the recorded classes.
+/// The subnets that exist, and their zones: the subnets of the tests, and the subnet of the
+/// recorded classes.
 const SUBNETS: [(&str, &str); 3] = [("subnet-1", "a"), ("subnet-2", "b"), ("subnet-5fcd567594cbc9a6f", "a")];
 
 /// The token of a workload that STS accepts.
@@ -101,7 +102,7 @@ pub(crate) enum FaultKind {
     EffectThenSilence,
     /// The connection breaks, and the request takes effect later.
     LateEffect(Duration),
-    /// A success status with a body that is no answer of the cloud.
+    /// A success status with a body that is not an answer of the cloud.
     Garbage(&'static str),
 }
 
@@ -187,8 +188,8 @@ impl Fake {
         self.lock().is_unreachable = is_unreachable;
     }
 
-    /// Arranges trouble for the next request of an action.
-    pub(crate) fn arrange(&self, action: &'static str, kind: FaultKind) {
+    /// Injects trouble for the next request of an action.
+    pub(crate) fn inject(&self, action: &'static str, kind: FaultKind) {
         self.lock().faults.push(Fault { action, kind });
     }
 

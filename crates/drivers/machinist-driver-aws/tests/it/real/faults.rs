@@ -199,7 +199,7 @@ async fn a_wrong_secret_key_is_denied_and_not_shown() {
     assert_eq!(moto.alive(&spec.key).await, 0);
 }
 
-/// Repeats a call until it succeeds. An error must be one that the runtime repeats.
+/// Repeats a call until it succeeds. Each error must be an error that the runtime repeats.
 async fn repeated<T>(call: impl AsyncFn() -> Result<T, Error>) -> T {
     for _ in 0..REPETITIONS {
         match call().await {

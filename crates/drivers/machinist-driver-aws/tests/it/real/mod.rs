@@ -31,9 +31,9 @@ const KNOWN: [&str; 1] = [
 const ABSENT: [&str; 6] = [
     "this driver has no balancers",
     "this driver has no routes",
-    "this cloud cannot arrange RefusedAfterParts",
+    "this cloud cannot inject RefusedAfterParts",
     // moto terminates an instance at once.
-    "this cloud cannot arrange SlowDeletion",
+    "this cloud cannot inject SlowDeletion",
     // moto has one account.
     "the subject has no second account",
     // moto creates instances in the present only, and a second may have begun.

@@ -33,7 +33,7 @@ pub(super) struct Moto {
     behind: String,
     provider: AwsProvider,
     class: Value,
-    /// A subnet in another zone than that of the class.
+    /// A subnet in another zone than the zone of the class.
     other_subnet: String,
     _turn: MutexGuard<'static, ()>,
 }
@@ -54,7 +54,7 @@ impl Moto {
         let mut moto = Self { endpoint, behind, provider, class: class(), other_subnet, _turn: turn };
         let described = moto.control("GET", "", Value::Null).await;
         moto.behind = described["backend"].as_str().expect("the proxy names its backend").to_owned();
-        moto.calm().await;
+        moto.clear_trouble().await;
         moto.ask(
             "iam",
             REGION,
@@ -262,14 +262,15 @@ impl Subject for Moto {
         self.control("POST", "/advance", json!({"seconds": span.as_secs()})).await;
     }
 
-    async fn arrange(&self, trouble: Trouble) -> Hook {
+    async fn inject(&self, trouble: Trouble) -> Hook {
         let refuse = |code: &str| json!({"kind": "refuse", "code": code});
         let all = |code: &str| json!({"action": "RunInstances", "fault": refuse(code)});
         match trouble {
             Trouble::ErrorAfterEffect(verb) => {
                 self.fault(action(verb), 1, json!({"kind": "effectThenError"})).await;
             }
-            // A broken connection is a lost answer, too, and the driver waits for none.
+            // A broken connection is also a lost answer, and the driver does not wait for an
+            // answer.
             Trouble::SilenceAfterEffect(verb) => {
                 self.fault(action(verb), 1, json!({"kind": "effectThenClose"})).await;
             }
@@ -297,7 +298,7 @@ impl Subject for Moto {
         Hook::Arranged
     }
 
-    async fn calm(&self) {
+    async fn clear_trouble(&self) {
         self.control("DELETE", "/faults", Value::Null).await;
         self.control("DELETE", "/delay", Value::Null).await;
         let key = json!({"secretKey": SECRET_KEY});

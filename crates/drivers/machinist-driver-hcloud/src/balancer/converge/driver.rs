@@ -38,7 +38,7 @@ const MAX_CHANGES: usize = 20;
 /// before it excludes one.
 const CURRENT_FOR: Duration = Duration::from_secs(30);
 
-/// The command, for callers, while targets wait for the last one that was changed.
+/// The command, for callers, while targets wait for the target that was changed last.
 const HEALTH: &str = "add_target (waiting until the changed target is healthy)";
 
 /// The result of one step.
@@ -61,7 +61,7 @@ struct Converging {
     reach: Reach,
     /// The targets that the cloud rejected during this call.
     refused: Skips,
-    /// The servers that the cloud rejected with their old sort of address, too.
+    /// The servers that the cloud also rejected with their old sort of address.
     lost: BTreeSet<i64>,
     changes: usize,
     /// The attachment that this call removed.
@@ -430,7 +430,7 @@ impl Account {
     }
 
     /// The servers that were removed from a balancer to get another sort of address. This process
-    /// knows its own ones, and the label has the one that carried traffic.
+    /// knows the servers that it removed, and the label has the server that carried traffic.
     fn detached(&self, shown: &LoadBalancer, turned: Option<&Turned>) -> BTreeSet<i64> {
         let all = self.detached.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.iter().filter(|(balancer, _)| *balancer == shown.id).map(|(_, server)| *server);

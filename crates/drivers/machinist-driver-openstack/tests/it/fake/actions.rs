@@ -18,7 +18,7 @@ const REGIONS: [&str; 2] = ["eu-nl-1", "eu-de-2"];
 impl State {
     /// Does what a request says.
     pub(crate) fn act(&mut self, request: &Request) -> Answer {
-        self.settle();
+        self.end_due();
         // The URL of Keystone may have any path before its version.
         if request.action().ends_with("/v3/auth/tokens") {
             return self.log_in(&request.body);
@@ -165,7 +165,7 @@ impl State {
         found.ok_or_else(|| (404, "itemNotFound", format!("Volume {id} could not be found.")))
     }
 
-    /// One page of a list, with a link to the next one that names a host without a route.
+    /// One page of a list, with a link to the next page that names a host without a route.
     fn page(&self, name: &str, request: &Request, all: Vec<Value>) -> Value {
         let after = request.parameter("marker");
         let start = after.map_or(0, |marker| {
@@ -238,7 +238,7 @@ impl State {
             one.server.clone_from(&id);
         }
         let networks = body["networks"].as_array().cloned().unwrap_or_default();
-        // An entry with a port needs no other one, also if it names the network, too.
+        // An entry with a port needs no other port, even if the entry also names the network.
         let without_port = networks.iter().filter(|network| network["port"].is_null());
         for network in without_port.filter_map(|network| network["uuid"].as_str()) {
             let port = self.new_port(project, &request.region, "", network);

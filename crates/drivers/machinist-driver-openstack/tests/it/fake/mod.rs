@@ -1,6 +1,6 @@
 //! A small Keystone, Nova, Neutron and Cinder in memory: tokens, servers, ports, volumes, delayed
-//! reads and faults. Statuses and bodies are those of the real services. The tests of take-overs in
-//! machinist-controllers also use it.
+//! reads and faults. Statuses and bodies are the same as in the real services. The tests of
+//! take-overs in machinist-controllers also use it.
 //!
 //! Deliberately absent: schedulers, images as data, and everything that the driver does not call.
 
@@ -97,7 +97,7 @@ pub(crate) enum FaultKind {
     LateEffect(Duration),
     /// The answer is late.
     Slow(Duration),
-    /// An answer with this status and a body that is no answer of the cloud.
+    /// An answer with this status and a body that is not an answer of the cloud.
     Garbage(u16, &'static str),
 }
 
@@ -216,9 +216,9 @@ impl Fake {
     }
 
     /// The state after everything that has happened until now.
-    pub(crate) fn settled(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn at_now(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
-        state.settle();
+        state.end_due();
         state
     }
 
@@ -235,8 +235,8 @@ impl Fake {
         self.lock().is_unreachable = is_unreachable;
     }
 
-    /// Arranges trouble for the next request of an action.
-    pub(crate) fn arrange(&self, action: &'static str, kind: FaultKind) {
+    /// Injects trouble for the next request of an action.
+    pub(crate) fn inject(&self, action: &'static str, kind: FaultKind) {
         self.lock().faults.push(Fault { action, kind });
     }
 
@@ -252,14 +252,14 @@ impl Fake {
 
     /// Number of servers of a key that exist.
     pub(crate) fn alive(&self, key: &str) -> usize {
-        let state = self.settled();
+        let state = self.at_now();
         let is_it = |server: &&Server| server.metadata.get("machinist.dev-key").is_some_and(|one| one == key);
         state.servers.iter().filter(is_it).count()
     }
 
     /// Number of ports and of volumes that exist.
     pub(crate) fn parts(&self) -> (usize, usize) {
-        let state = self.settled();
+        let state = self.at_now();
         (state.ports.len(), state.volumes.len())
     }
 
@@ -282,7 +282,7 @@ impl State {
     }
 
     /// Ends deletions, and frees the parts of servers that are gone.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn end_due(&mut self) {
         let now = Instant::now();
         let detach = self.settings.volume;
         let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);

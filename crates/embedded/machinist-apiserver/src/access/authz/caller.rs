@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::access::authz::{Attributes, Authorization, Authorizer, escalation, is_master, restriction};
+use crate::access::authz::attributes::Attributes;
+use crate::access::authz::{Authorization, Authorizer, escalation, is_master, restriction};
 use crate::schema::kinds::{Admission, Part};
 use crate::values::identity::Identity;
 use crate::values::key::Key;

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderValue};
 
-use crate::access::authz::{AskedVerb, Attributes, Authorizer, refusal};
+use crate::access::authz::Authorizer;
+use crate::access::authz::attributes::{AskedVerb, Attributes};
+use crate::access::authz::decision::refusal;
 use crate::values::identity::{AUTHENTICATED, Identity, UNAUTHENTICATED, account_groups};
 use crate::values::query::percent_decode;
 use crate::values::status::{ApiError, ApiResult};

@@ -13,7 +13,10 @@
 //! Not included: webhooks, the aggregation of ClusterRoles after the start, and constrained
 //! impersonation.
 
+pub(crate) mod attributes;
 pub(crate) mod caller;
+mod coverage;
+mod decision;
 pub(crate) mod escalation;
 pub(crate) mod impersonation;
 pub(crate) mod node;
@@ -21,15 +24,11 @@ pub(crate) mod rbac;
 pub(crate) mod restriction;
 pub(crate) mod roles;
 
-use std::borrow::Cow;
-use std::fmt;
-
-use http::Method;
-
+use self::attributes::Attributes;
+use self::decision::{Decision, refusal};
 use crate::store::mvcc::Store;
 use crate::values::identity::Identity;
-use crate::values::route::{ResourcePath, Route, Verb};
-use crate::values::status::{ApiError, ApiResult, Target};
+use crate::values::status::ApiResult;
 
 /// Group with all permissions.
 const MASTERS: &str = "system:masters";
@@ -44,147 +43,6 @@ pub enum Authorization {
     /// As in a real cluster: nodes may access their own objects, and roles grant all other
     /// permissions. The default roles exist from the start.
     Rbac,
-}
-
-/// The facts about a request that authorizers see.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Attributes {
-    pub(crate) verb: AskedVerb,
-    pub(crate) group: String,
-    pub(crate) resource: String,
-    pub(crate) subresource: String,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    /// Path of a request that is not for a resource. All other fields except `verb` are then empty.
-    pub(crate) path: Option<String>,
-    /// Name of the node that a field selector requires.
-    pub(crate) selected_node: Option<String>,
-}
-
-/// The verb that an authorizer decides about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum AskedVerb {
-    /// Verb of a request on a resource.
-    Request(Verb),
-    /// Method of a request on another path, a verb that only admission asks about (`escalate`), or
-    /// any text in a review.
-    Other(Cow<'static, str>),
-}
-
-impl AskedVerb {
-    /// Returns the text that rules of roles contain.
-    pub(crate) fn as_str(&self) -> &str {
-        match self {
-            AskedVerb::Request(verb) => verb.as_str(),
-            AskedVerb::Other(text) => text,
-        }
-    }
-
-    /// Returns the verb, if requests on resources have it.
-    pub(crate) fn of_request(&self) -> Option<Verb> {
-        match self {
-            AskedVerb::Request(verb) => Some(*verb),
-            AskedVerb::Other(_) => None,
-        }
-    }
-}
-
-impl Default for AskedVerb {
-    fn default() -> Self {
-        AskedVerb::Other("".into())
-    }
-}
-
-impl From<Verb> for AskedVerb {
-    fn from(verb: Verb) -> Self {
-        AskedVerb::Request(verb)
-    }
-}
-
-impl From<String> for AskedVerb {
-    fn from(text: String) -> Self {
-        Verb::parse(&text).map_or(AskedVerb::Other(Cow::Owned(text)), AskedVerb::Request)
-    }
-}
-
-impl fmt::Display for AskedVerb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl Attributes {
-    /// Returns the attributes of a request.
-    pub(crate) fn of(method: &Method, route: &Route) -> Self {
-        let request = match route {
-            Route::Other(path) => {
-                let verb = method.as_str().to_ascii_lowercase().into();
-                return Attributes { verb, path: Some(path.clone()), ..Attributes::default() };
-            }
-            Route::Resource(request) => request,
-        };
-        let Some(verb) = request.verb else {
-            return Attributes::on(AskedVerb::Other("unknown".into()), &request.path);
-        };
-        let selector = request.query.as_ref().map(|query| query.text("fieldSelector")).unwrap_or_default();
-        let asked = Attributes::on(verb.into(), &request.path);
-        match verb {
-            // A list or watch that selects one name counts as access to that object. A delete with
-            // such a selector still deletes a collection.
-            Verb::List | Verb::Watch => Attributes {
-                name: field_selected(selector, "metadata.name").unwrap_or_default(),
-                selected_node: field_selected(selector, "spec.nodeName"),
-                ..asked
-            },
-            Verb::DeleteCollection => {
-                Attributes { selected_node: field_selected(selector, "spec.nodeName"), ..asked }
-            }
-            Verb::Get | Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => asked,
-        }
-    }
-
-    /// Returns the attributes of `verb` on the resource of a path.
-    pub(crate) fn on(verb: AskedVerb, path: &ResourcePath) -> Self {
-        Attributes {
-            verb,
-            group: path.group.clone(),
-            resource: path.plural.clone(),
-            subresource: path.subresource.clone(),
-            namespace: namespace_of(path),
-            name: path.name.clone(),
-            path: None,
-            selected_node: None,
-        }
-    }
-
-    /// Returns `resource` or `resource/subresource`.
-    pub(crate) fn combined(&self) -> String {
-        match self.subresource.as_str() {
-            "" => self.resource.clone(),
-            sub => format!("{}/{sub}", self.resource),
-        }
-    }
-}
-
-/// Returns the namespace of a request. For authorization, a Namespace object belongs to itself.
-fn namespace_of(path: &ResourcePath) -> String {
-    let is_namespace = path.group.is_empty() && path.plural == "namespaces";
-    if is_namespace { path.name.clone() } else { path.namespace.clone() }
-}
-
-/// Returns the value that a selector requires for a field.
-pub(crate) fn field_selected(selector: &str, field: &str) -> Option<String> {
-    selector.split(',').find_map(|term| {
-        let (key, value) = term.split_once('=')?;
-        (key == field).then(|| value.trim_start_matches('=').to_owned())
-    })
-}
-
-/// A decision and its reason.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Decision {
-    pub(crate) allowed: bool,
-    pub(crate) reason: String,
 }
 
 /// Decides what users may do: the mode, and the store that holds roles and bindings.
@@ -222,29 +80,4 @@ impl Authorizer<'_> {
 
 pub(crate) fn is_master(user: &Identity) -> bool {
     user.groups.iter().any(|group| group == MASTERS)
-}
-
-/// 403, in the words of kube-apiserver.
-fn refusal(user: &Identity, asked: &Attributes, reason: &str) -> ApiError {
-    let Attributes { verb, group, namespace, .. } = asked;
-    if let Some(path) = &asked.path {
-        let why =
-            with_reason(format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", user.user), reason);
-        return ApiError::new(403, "Forbidden", why).with_empty_details();
-    }
-    let place = match namespace.as_str() {
-        "" => "at the cluster scope".to_owned(),
-        namespace => format!("in the namespace \"{namespace}\""),
-    };
-    let why = format!(
-        "User \"{}\" cannot {verb} resource \"{}\" in API group \"{group}\" {place}",
-        user.user,
-        asked.combined()
-    );
-    let target = Target { group, resource: &asked.resource, name: &asked.name };
-    ApiError::forbidden(&target, &with_reason(why, reason))
-}
-
-fn with_reason(text: String, reason: &str) -> String {
-    if reason.is_empty() { text } else { format!("{text}: {reason}") }
 }

@@ -8,7 +8,9 @@
 //! Not included: volumes, attachments, resource claims and resource slices. The server does not
 //! know which node uses them, so no node may get them.
 
-use crate::access::authz::{Attributes, Decision, roles};
+use crate::access::authz::attributes::Attributes;
+use crate::access::authz::decision::Decision;
+use crate::access::authz::roles;
 use crate::schema::kinds::pod_references as refers;
 use crate::store::mvcc::Store;
 use crate::values::identity::Identity;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::access::authz::{Attributes, Decision};
+use crate::access::authz::attributes::Attributes;
+use crate::access::authz::decision::Decision;
 use crate::store::mvcc::Store;
 use crate::values::identity::Identity;
 use crate::values::key::Key;

@@ -8,8 +8,9 @@
 
 use serde_json::Value;
 
+use crate::access::authz::attributes::{AskedVerb, Attributes};
 use crate::access::authz::caller::Caller;
-use crate::access::authz::{AskedVerb, Attributes, Authorization, node};
+use crate::access::authz::{Authorization, node};
 use crate::schema::kinds::Part;
 use crate::schema::kinds::pod_references::{self as refers, MIRROR};
 use crate::values::key::Key;

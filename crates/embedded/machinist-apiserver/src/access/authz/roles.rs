@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::access::authz::escalation::grant_all;
+use crate::access::authz::coverage::grant_all;
 use crate::access::authz::rbac::{GROUP, PolicyRule};
 use crate::values::object::child_map;
 

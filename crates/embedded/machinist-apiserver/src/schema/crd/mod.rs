@@ -6,6 +6,8 @@
 
 pub(crate) mod default;
 pub(crate) mod embedded;
+pub(crate) mod format;
+mod parser;
 pub(crate) mod prune;
 pub(crate) mod registration;
 pub(crate) mod rules;

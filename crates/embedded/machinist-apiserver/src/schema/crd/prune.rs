@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use crate::schema::crd::schema::{Format, MAX_DEPTH, Schema, Type, Zero};
+use crate::schema::crd::format::Format;
+use crate::schema::crd::schema::{MAX_DEPTH, Schema, Type, Zero};
 use crate::values::path::{MAX_COMPLAINTS, Path};
 use crate::values::quantity;
 

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use crate::schema::crd::schema::Format;
+use crate::schema::crd::format::Format;
 use crate::values::meta::{NameRule, is_subdomain, name_problems};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

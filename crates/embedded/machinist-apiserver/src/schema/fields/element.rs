@@ -28,7 +28,7 @@ enum Class {
 /// Reason why a text is not a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// An unknown kind of step, perhaps of a later version. Such a step is left out.
+    /// An unknown kind of step, perhaps of a later version. An unknown step is left out.
     UnknownClass,
     Malformed,
 }

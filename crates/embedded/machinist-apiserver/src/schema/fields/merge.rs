@@ -65,7 +65,7 @@ fn merged_list(live: &[Value], wanted: &[Value], place: Place<'_>) -> Vec<Value>
         let live = in_live.get(id).filter(|_| !repeated(id)).map(|at| &live[*at]);
         all.extend(merged(live, Some(item), place.items()));
     };
-    // Items in both lists, in the wanted order. The live list does not advance past such an item
+    // Items in both lists, in the wanted order. The live list does not advance past a shared item
     // before its turn.
     let mut shared = wanted_ids.iter().flatten().filter(|id| in_live.contains_key(*id)).peekable();
     let mut taken = BTreeSet::new();

@@ -169,7 +169,8 @@ fn validate_spec(object: &Value, errors: &mut FieldErrors) {
         if let Some(why) = label_1035_problem(name) {
             errors.invalid(format!("{place}.name"), json!(name), why.as_str());
             if index == 0 {
-                // Also reported at the field that existed when a definition had one version.
+                // The error is also reported at the field that existed when a definition had one
+                // version.
                 errors.invalid("spec.version", json!(name), why);
             }
         }

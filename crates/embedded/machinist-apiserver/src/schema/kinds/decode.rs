@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use crate::schema::crd::schema::{Format, MAX_DEPTH, Schema, Type};
+use crate::schema::crd::format::Format;
+use crate::schema::crd::schema::{MAX_DEPTH, Schema, Type};
 use crate::schema::crd::validate::type_name;
 use crate::schema::kinds::notation;
 use crate::values::status::{ApiError, ApiResult};

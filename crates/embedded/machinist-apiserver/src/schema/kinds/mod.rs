@@ -80,7 +80,7 @@ pub(crate) enum Part {
 /// Differences of a kind from a plain object with an optional status. By default there are none.
 pub(crate) trait Rules: Sync {
     /// Sets the defaults that the row cannot express, and copies values between two names of one
-    /// field. A client that omits such a field owns it as if the client had set it.
+    /// field. A client that omits a defaulted field owns it as if the client had set it.
     fn fill_defaults(&self, _object: &mut Value) {}
 
     /// Admits and prepares a new object.

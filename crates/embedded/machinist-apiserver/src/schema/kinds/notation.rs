@@ -41,7 +41,8 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use crate::schema::crd::schema::{Format, ListType, MapType, PatchStrategy, Schema, Type, Zero};
+use crate::schema::crd::format::Format;
+use crate::schema::crd::schema::{ListType, MapType, PatchStrategy, Schema, Type, Zero};
 
 /// The texts and the API group of their types. The group is `None` if several groups share the
 /// types.

@@ -1,12 +1,12 @@
-//! SubjectAccessReview: checks a user's permissions. Also its variants for oneself and for one
-//! namespace.
+//! SubjectAccessReview and its variants for oneself and for one namespace: checks a user's
+//! permissions.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::{check_metadata, invalid, text, texts};
-use crate::access::authz::{Attributes, field_selected};
+use crate::access::authz::attributes::{Attributes, field_selected};
 use crate::server::verbs::Call;
 use crate::values::identity::Identity;
 use crate::values::status::{ApiResult, FieldErrorKind, FieldErrors};

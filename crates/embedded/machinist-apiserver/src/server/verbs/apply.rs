@@ -16,7 +16,7 @@ use crate::server::verbs::update::{answer, check_name, check_revision};
 use crate::server::verbs::write::commit::{MAX_ATTEMPTS, after_commit, commit_update, key_of};
 use crate::server::verbs::write::decode::check_type;
 use crate::server::verbs::write::prepare::{
-    admit_namespace, as_served, manager_problems, normalise_applied, ownership, settle,
+    admit_namespace, as_served, manager_problems, normalise_applied, ownership, prepare_stored_update,
 };
 use crate::server::verbs::{Answer, Call};
 use crate::store::mvcc::{Change, Raced};
@@ -118,7 +118,7 @@ fn change(
     }
     set_meta(&mut new, "resourceVersion", Some(json!(read.revision().to_string())));
     normalise_applied(&mut new, served).map_err(|error| unconvertible(call, &wanted.value, error))?;
-    settle(call, &mut new, read.value(), part)?;
+    prepare_stored_update(call, &mut new, read.value(), part)?;
     set_meta(&mut new, MANAGED_FIELDS, Some(json!(applied.managers.text())));
     Ok(commit_update(call, read, new).map(|written| answer(call, &written, read.revision())))
 }

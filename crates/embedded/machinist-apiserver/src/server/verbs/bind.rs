@@ -97,8 +97,8 @@ pub(crate) fn success(call: &Call, revision: Option<u64>) -> Answer {
     }
 }
 
-/// Sets a pod's condition in place of the one with the same type. An unchanged status keeps its
-/// transition time.
+/// Sets a pod's condition in place of the condition with the same type. An unchanged status keeps
+/// its transition time.
 pub(crate) fn set_condition(status: &mut Map<String, Value>, mut condition: Value, now: &str) {
     condition["lastTransitionTime"] = json!(now);
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));

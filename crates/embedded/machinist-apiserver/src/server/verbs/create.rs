@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::access::authz::Attributes;
+use crate::access::authz::attributes::Attributes;
 use crate::schema::fields::managers::Operation;
 use crate::schema::kinds::Part;
 use crate::schema::resource::Served;

@@ -16,7 +16,7 @@ use crate::server::verbs::get::read;
 use crate::server::verbs::update::{check_name, decode_patch, is_apply, wrong_patch};
 use crate::server::verbs::write::commit::{MAX_ATTEMPTS, Written, commit_update};
 use crate::server::verbs::write::decode::decode_body;
-use crate::server::verbs::write::prepare::{as_served, ownership, prepare_update, settle};
+use crate::server::verbs::write::prepare::{as_served, ownership, prepare_stored_update, prepare_update};
 use crate::server::verbs::{Answer, Call};
 use crate::values::amount::not_negative;
 use crate::values::go;
@@ -114,7 +114,7 @@ fn check_scale(scale: &Value, replicas: &Value) -> ApiResult<()> {
     }
 }
 
-/// Rejects an object without a count. Such a Scale can be written, but not read.
+/// Rejects an object without a count. A Scale without a count can be written, but not read.
 fn has_count(object: &Value, paths: &ScalePaths) -> ApiResult<()> {
     if at(object, &paths.spec_replicas).is_some() {
         return Ok(());
@@ -229,7 +229,7 @@ fn apply(call: &Call) -> ApiResult<Answer> {
             }
             None => {}
         }
-        settle(call, &mut new, read.value(), Part::Main)?;
+        prepare_stored_update(call, &mut new, read.value(), Part::Main)?;
         set_meta(&mut new, MANAGED_FIELDS, Some(json!(applied.managers.text())));
         if let Ok(written) = commit_update(call, &read, new) {
             return Ok(answer(call, &read, written, paths));

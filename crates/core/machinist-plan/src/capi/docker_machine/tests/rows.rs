@@ -22,7 +22,7 @@ impl Case {
         found.unwrap_or_else(|| panic!("no condition {type_} of v1beta1"))
     }
 
-    /// Returns the reason and the severity of such a condition.
+    /// Returns the reason and the severity of a condition of the contract v1beta1.
     fn v1_reason(&self, type_: &str) -> (String, String) {
         let found = self.v1(type_);
         (found.reason.unwrap_or_default(), found.severity.unwrap_or_default())

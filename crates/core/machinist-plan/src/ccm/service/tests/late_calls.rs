@@ -1,5 +1,7 @@
 //! Tests about calls that take effect after the controller has stopped waiting for them.
 
+use machinist_instance::BalancerSpec;
+
 use super::*;
 
 /// A Service that chooses the name of its load balancer.

@@ -1,5 +1,5 @@
 //! Acceptance cases about one Machine that no other test shows. The name of a test begins with the
-//! id of its case.
+//! id of its case; `docs/src/develop/acceptance-cases.md` lists the cases.
 
 use machinist_core::{FreshRead, Silence, Wait};
 
@@ -22,7 +22,6 @@ fn spoils(kind: &str, status: &str) -> bool {
     is_unhealthy(&[("Ready", "True"), (kind, status)])
 }
 
-/// Acceptance case T-01.
 #[test]
 fn t_01_a_healthy_node_is_ready() {
     assert_eq!(
@@ -33,7 +32,7 @@ fn t_01_a_healthy_node_is_ready() {
     assert!(is_unhealthy(&[]), "nothing is known about the Node");
 }
 
-/// Acceptance case T-02: a condition of `--node-conditions`.
+/// These conditions are in the list of `--node-conditions`.
 #[test]
 fn t_02_disk_pressure_makes_a_node_unhealthy() {
     for kind in ["DiskPressure", "KernelDeadlock", "ReadonlyFilesystem"] {
@@ -45,7 +44,7 @@ fn t_02_disk_pressure_makes_a_node_unhealthy() {
     }
 }
 
-/// Acceptance case T-03: a condition that `--node-conditions` does not list.
+/// `--node-conditions` does not list this condition.
 #[test]
 fn t_03_memory_pressure_is_no_matter_of_health() {
     for status in ["True", "Unknown", "False"] {
@@ -61,7 +60,6 @@ fn t_03_memory_pressure_is_no_matter_of_health() {
     assert!(own("DiskPressure,MemoryPressure") && !own("DiskPressure"), "the list of the Machine counts");
 }
 
-/// Acceptance case T-04.
 #[test]
 fn t_04_a_node_without_its_network_is_unhealthy() {
     assert_eq!(
@@ -70,7 +68,8 @@ fn t_04_a_node_without_its_network_is_unhealthy() {
     );
 }
 
-/// Acceptance case T-23: a condition that is listed. The case of the condition Ready is beside.
+/// The condition is in the list of `--node-conditions`. The test of the condition Ready is
+/// `t_23_a_node_that_is_not_ready_makes_it_unknown`.
 #[test]
 fn t_23_a_listed_condition_makes_a_machine_unknown() {
     let conditions = json!([{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "True"}]);
@@ -84,7 +83,7 @@ fn t_23_a_listed_condition_makes_a_machine_unknown() {
 
 // === creation ===
 
-/// Acceptance case T-05. Machinist writes the record and the phase Pending in one pass.
+/// Machinist writes the record and the phase Pending in one pass.
 #[test]
 fn t_05_a_new_instance_is_recorded_with_label_and_priority() {
     let recorded = |annotations: Value| {
@@ -102,7 +101,7 @@ fn t_05_a_new_instance_is_recorded_with_label_and_priority() {
     assert_eq!(recorded(json!({"machinepriority.machine.sapcloud.io": "1"})), of(None));
 }
 
-/// Acceptance cases T-06, and T-12: the creation failed before the instance was recorded.
+/// In T-12, the creation failed before the instance was recorded.
 #[test]
 fn t_06_t_12_a_machine_with_an_instance_is_pending() {
     let failed = world().recorded().phase("CrashLoopBackOff", "Create", "Failed", "no stock");
@@ -119,8 +118,8 @@ fn t_06_t_12_a_machine_with_an_instance_is_pending() {
     }
 }
 
-/// Acceptance case T-08. Machinist tries again after 30 s, and then after twice as long each time.
-/// Go waits for 3 minutes each time.
+/// Machinist tries again after 30 s, and then after twice as long each time. Go waits for 3 minutes
+/// each time.
 #[test]
 fn t_08_an_internal_error_of_the_cloud_is_reported() {
     let failed = || world().token(1300).ensured(Err(error(ErrorKind::Bug, "oops")));
@@ -133,7 +132,7 @@ fn t_08_an_internal_error_of_the_cloud_is_reported() {
     assert_eq!(failed().with(|s| s.answers.failures = 2).plan().wait, Wait::Until(at(59)));
 }
 
-/// Acceptance case T-09: the flag `--resource-exhausted-retry`.
+/// The flag is `--resource-exhausted-retry`.
 #[test]
 fn t_09_the_flag_sets_the_time_between_two_attempts() {
     let failed = |seconds| {
@@ -145,7 +144,6 @@ fn t_09_the_flag_sets_the_time_between_two_attempts() {
     assert_eq!([failed(600), failed(540)], [599, 539].map(|seconds| Wait::Until(at(seconds))));
 }
 
-/// Acceptance case T-21.
 #[test]
 fn t_21_a_machine_that_joins_is_looked_at_each_minute() {
     let mut world = world().created(-900).pending();
@@ -154,7 +152,7 @@ fn t_21_a_machine_that_joins_is_looked_at_each_minute() {
     assert_eq!((plan.actions.len(), plan.wait), (0, Wait::Until(at(60))), "{plan}");
 }
 
-/// Acceptance cases T-22, and T-28: critical components matter only until the Node has joined.
+/// T-28: critical components matter only until the Node has joined.
 #[test]
 fn t_22_t_28_a_machine_with_a_healthy_node_runs_again() {
     let unknown = || world().running().phase("Unknown", "HealthCheck", "Processing", "it is unhealthy");
@@ -171,7 +169,6 @@ fn t_22_t_28_a_machine_with_a_healthy_node_runs_again() {
 
 // === deletion ===
 
-/// Acceptance case T-35.
 #[test]
 fn t_35_a_machine_without_our_finalizer_is_left_alone() {
     let mut world = world().running().deleting(1);
@@ -182,8 +179,8 @@ fn t_35_a_machine_without_our_finalizer_is_left_alone() {
     "#]]);
 }
 
-/// Acceptance case T-36. The first status has already the marker of the drain if the Machine has
-/// the label `node`, because the first stage only looks for that Node.
+/// The first status has already the marker of the drain if the Machine has the label `node`,
+/// because the first stage only looks for that Node.
 #[test]
 fn t_36_a_deletion_begins_with_the_first_marker() {
     let first = |world: World| statuses(&world.deleting(1).plan());
@@ -194,8 +191,8 @@ fn t_36_a_deletion_begins_with_the_first_marker() {
     assert_eq!(first(unlabelled), begun("Set machine status to termination. Now, getting VM Status"));
 }
 
-/// Acceptance cases T-37, and T-48: a description without a marker. The drain begins at once, so
-/// the second marker is not written on the way: a marker may lag behind, and never run ahead.
+/// In T-48, the description has no marker. The drain begins at once, so the second marker is not
+/// written on the way: a marker may lag behind, and never run ahead.
 #[test]
 fn t_37_t_48_without_the_marker_of_a_drain_the_drain_begins() {
     for text in ["Set machine status to termination. Now, getting VM Status", "anything else"] {
@@ -209,8 +206,7 @@ fn t_37_t_48_without_the_marker_of_a_drain_the_drain_begins() {
     }
 }
 
-/// Acceptance case T-39. Added condition: the API server has shown that no Node has the name of the
-/// Machine.
+/// Added condition: the API server has shown that no Node has the name of the Machine.
 #[test]
 fn t_39_without_a_node_the_drain_is_skipped() {
     let unnamed = || {
@@ -251,8 +247,8 @@ const DEAD: [&[(&str, &str, i64)]; 5] = [
     &[("Ready", "False", 10), ("ReadonlyFilesystem", "True", 301)],
 ];
 
-/// Acceptance case T-40. Added conditions: the Nodes are fresh, a GET has just shown the Node, and
-/// the clocks agree. The last stage follows after an answer about each pod, and a list.
+/// Added conditions: the Nodes are fresh, a GET has just shown the Node, and the clocks agree. The
+/// last stage follows after an answer about each pod, and a list.
 #[test]
 fn t_40_a_node_that_is_dead_for_five_minutes_is_forced() {
     let stale = || {
@@ -279,7 +275,7 @@ fn t_40_a_node_that_is_dead_for_five_minutes_is_forced() {
     }
 }
 
-/// Acceptance case T-41: the other side of T-40.
+/// The opposite of T-40: the Node is not dead.
 #[test]
 fn t_41_a_node_that_may_recover_is_drained_politely() {
     for conditions in [
@@ -297,8 +293,7 @@ fn t_41_a_node_that_may_recover_is_drained_politely() {
     }
 }
 
-/// Acceptance case T-42. Added condition: the API server has answered about each pod, or has not
-/// answered for 20 s.
+/// Added condition: the API server has answered about each pod, or has not answered for 20 s.
 #[test]
 fn t_42_the_label_goes_on_although_the_node_write_fails() {
     let rejected = |seconds: i64| {
@@ -318,8 +313,7 @@ fn t_42_the_label_goes_on_although_the_node_write_fails() {
     assert!(!ends(rejected(65)), "the pod was not deleted yet");
 }
 
-/// Acceptance case T-43. Added condition: an API server that does not answer is named, and is not a
-/// drain that fails.
+/// Added condition: an API server that does not answer is named, and is not a drain that fails.
 #[test]
 fn t_43_a_blocked_drain_is_reported_and_goes_on() {
     let refused = EvictionAnswer::Refused("denied".into());
@@ -344,9 +338,8 @@ fn t_43_a_blocked_drain_is_reported_and_goes_on() {
     assert!(!plan.to_string().contains("Drain is blocked"), "{plan}");
 }
 
-/// Acceptance case T-44. Added conditions: each pod was tried politely with an answer, the Nodes
-/// and the pods are fresh, and after the force began each deletion has an answer and a list showed
-/// no other pod.
+/// Added conditions: each pod was tried politely with an answer, the Nodes and the pods are fresh,
+/// and after the force began each deletion has an answer and a list showed no other pod.
 #[test]
 fn t_44_a_drain_that_timed_out_ends_by_force() {
     let ends = |world: World| world.plan().to_string().contains("Processing \"Delete Volume Attachments\"");
@@ -371,8 +364,8 @@ fn t_44_a_drain_that_timed_out_ends_by_force() {
     assert!(!ends(deleted(EvictionAnswer::Deleted).listed().with(|s| s.nodes_freshness = stale)));
 }
 
-/// Acceptance case T-45. The call is not believed: a look-up shows that the instance is gone. The
-/// fifth marker is not written, because the next stages follow in the same pass.
+/// The call is not believed: a look-up shows that the instance is gone. The fifth marker is not
+/// written, because the next stages follow in the same pass.
 #[test]
 fn t_45_an_instance_that_was_deleted_is_looked_up() {
     let accepted = || drained().with(|s| s.answers.delete = deleted(answered(at(-2), at(-1), Ok(()))));
@@ -384,7 +377,6 @@ fn t_45_an_instance_that_was_deleted_is_looked_up() {
     assert_eq!(actions(shown(Sighting::Absent)), removed);
 }
 
-/// Acceptance case T-50.
 #[test]
 fn t_50_a_deletion_waits_for_the_creation_in_flight() {
     let leaving = || {
@@ -411,7 +403,7 @@ fn ten_pods() -> World {
     (0..10).fold(world().draining(), |world, number| world.pod(&format!("p{number}")))
 }
 
-/// Acceptance case T-61. The drain ends when the last pod has left.
+/// The drain ends when the last pod has left.
 #[test]
 fn t_61_pods_without_volumes_are_evicted_at_once() {
     let evicted = |world: World| {
@@ -425,8 +417,8 @@ fn t_61_pods_without_volumes_are_evicted_at_once() {
     assert!(plan.starts_with("do    driver: delete sim:///i-1"), "{plan}");
 }
 
-/// Acceptance case T-62. Every server that Machinist supports has evictions. A server whose answer
-/// has no effect, or which rejects each eviction, loses its pods without grace at the timeout.
+/// Every server that Machinist supports has evictions. A server whose answer has no effect, or
+/// which rejects each eviction, loses its pods without grace at the timeout.
 #[test]
 fn t_62_pods_that_cannot_be_evicted_are_deleted() {
     for answer in [EvictionAnswer::Accepted, EvictionAnswer::Refused("not supported".into())] {
@@ -435,7 +427,6 @@ fn t_62_pods_that_cannot_be_evicted_are_deleted() {
     }
 }
 
-/// Acceptance case T-65.
 #[test]
 fn t_65_a_forced_drain_deletes_all_pods_at_once() {
     let held = EvictionAnswer::Held("429: budget".into());
@@ -450,7 +441,6 @@ fn t_65_a_forced_drain_deletes_all_pods_at_once() {
     assert!(ended.contains("\"Delete Volume Attachments\""), "the pods are not waited for: {ended}");
 }
 
-/// Acceptance case T-66.
 #[test]
 fn t_66_a_drain_ends_when_its_pods_have_left() {
     let mut leaving = world().draining().pod("p");
@@ -474,7 +464,6 @@ fn never_allows(expected: i32, healthy: i32, allowed: i32, disrupted: bool) -> b
     BudgetFacts::parse(&parse(&budget)).never_allows
 }
 
-/// Acceptance case T-67.
 #[test]
 fn t_67_a_budget_that_is_used_up_is_not_misconfigured() {
     assert!(!never_allows(3, 3, 1, false), "one disruption is allowed");
@@ -482,7 +471,7 @@ fn t_67_a_budget_that_is_used_up_is_not_misconfigured() {
     assert!(!never_allows(3, 2, 0, false), "a pod is unhealthy");
 }
 
-/// Acceptance case T-68. A misconfigured budget fails nothing: it is named, and other pods go on.
+/// A misconfigured budget fails nothing: it is named, and other pods go on.
 #[test]
 fn t_68_a_budget_that_allows_nothing_is_misconfigured() {
     assert!(never_allows(3, 3, 0, false));

@@ -182,7 +182,7 @@ fn the_node_of_another_instance_does_not_delay_deletion() {
     assert_eq!(evidence(foreign().looked(-1, Some("uid-new"))), None, "a new Node exists by now");
 }
 
-/// The Machine's own instance would stay for ever.
+/// The Machine's own instance would never be deleted.
 #[test]
 fn nothing_is_deleted_after_the_recorded_id_was_overwritten() {
     let overwritten = || {
@@ -638,7 +638,6 @@ fn attachments_of_another_machines_node_are_left_alone() {
 
 // === after the instance ===
 
-/// Acceptance cases T-46, T-47.
 #[test]
 fn t_46_t_47_after_the_instance_the_cloud_is_not_called() {
     let at_marker = |marker| world().draining().phase("Terminating", "Delete", "Processing", marker);
@@ -735,7 +734,6 @@ fn the_preserve_annotation_of_the_node_is_copied() {
     assert!(matches!(taken_back.actions.as_slice(), [Action::CarryPreserve(value)] if value.is_empty()));
 }
 
-/// T-80
 #[test]
 fn t_80_the_annotation_of_the_node_takes_precedence() {
     let kept = |own: Option<&str>, of_node: &str| {

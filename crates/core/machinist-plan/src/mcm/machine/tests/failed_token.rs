@@ -7,7 +7,7 @@ fn deletions(world: World) -> usize {
     plan.actions.iter().filter(|action| matches!(action, Action::DeleteToken(_))).count()
 }
 
-/// F-08: Go MCM leaves the token until it expires.
+/// Go MCM leaves the token until it expires.
 #[test]
 fn f08_the_token_of_a_failed_machine_is_deleted() {
     let without_instance = world().token(3600).phase("Failed", "Create", "Failed", "x").created(-9000);

@@ -197,7 +197,6 @@ fn a_machine_without_its_node_ends_its_update_in_time() {
     assert!(world.steps()[0].starts_with("status: InPlaceUpdateFailed"), "{:?}", world.steps());
 }
 
-/// T-29.
 #[test]
 fn t_29_the_label_of_the_node_ends_the_update() {
     let reports = |result| {

@@ -42,7 +42,6 @@ fn t_05_an_initialized_instance_is_pending() {
     assert_eq!(status(&world().recorded().plan()).as_deref(), Some(PENDING), "the provider needs no call");
 }
 
-/// T-13.
 #[test]
 fn t_13_a_failed_initialization_is_reported_and_repeated() {
     let failed = || initialized(recorded(), Err(error(ErrorKind::Unavailable, "no")));
@@ -61,7 +60,7 @@ fn t_13_a_failed_initialization_ends_with_the_creation_timeout() {
     assert!(status(&plan).is_some_and(|status| status.starts_with("Failed, Create Failed ")), "{plan:?}");
 }
 
-/// The other code of T-13: the cloud still works.
+/// The cloud still works, so the error code is `Uninitialized`.
 #[test]
 fn t_13_an_initialization_in_progress_is_reported() {
     let working = || initialized(recorded(), Err(Error::in_progress("the interface attaches")));

@@ -32,7 +32,7 @@ fn addresses(plan: &Plan<Action>) -> Vec<String> {
     all.into_iter().map(|address| format!("{} {}", address.type_, address.address)).collect()
 }
 
-/// T-14 and T-15: one pass does both.
+/// One pass writes the addresses and the phase Available.
 #[test]
 fn t_14_t_15_a_created_machine_is_available_with_addresses() {
     let plan = without_target().ensured(Ok(with_addresses())).plan();
@@ -45,7 +45,7 @@ fn t_14_t_15_a_created_machine_is_available_with_addresses() {
     assert_eq!(operation.as_deref(), Some("Create Successful \"Created machine on cloud provider\""));
 }
 
-/// T-17: the instance is asked for without a token, and the Machine records the intent instead.
+/// The driver is called without a token, and the Machine records the intent instead.
 #[test]
 fn t_17_no_token_is_created_without_a_target_cluster() {
     let plan = without_target().plan();
@@ -161,7 +161,7 @@ fn terminating(marker: &str) -> World {
     world.deleting(10).created(-600)
 }
 
-/// T-49: neither a drain nor a look for the Node comes before the deletion of the instance.
+/// Neither a drain nor a look for the Node comes before the deletion of the instance.
 #[test]
 fn t_49_deletion_without_target_begins_with_the_instance() {
     let running = without_target().recorded().phase("Available", "Create", "Successful", "x").deleting(1);
@@ -175,14 +175,14 @@ fn t_49_deletion_without_target_begins_with_the_instance() {
     }
 }
 
-/// T-49: marker 5 of Go MCM leads to the finalizer.
+/// Marker 5 of Go MCM, `Initiate node object deletion`, leads to the finalizer.
 #[test]
 fn t_49_deletion_without_target_ends_with_the_finalizer() {
     let plan = terminating("Initiate node object deletion").plan();
     assert!(matches!(plan.actions[..], [Action::RemoveFinalizer]), "{plan:?}");
 }
 
-/// A target cluster that does not answer is no such evidence.
+/// A target cluster that does not answer is not evidence that there is none.
 #[test]
 fn a_silent_target_cluster_is_not_an_absent_one() {
     let silence = crate::mcm::TargetSilence {

@@ -45,7 +45,6 @@ fn labels(labels: Value) -> Value {
     json!({"metadata": {"labels": labels}, "spec": {}})
 }
 
-/// T-51.
 #[test]
 fn t_51_a_node_follows_its_template_and_keeps_foreign_keys() {
     let node = |present: Value| {
@@ -66,7 +65,6 @@ fn t_51_a_node_follows_its_template_and_keeps_foreign_keys() {
     assert_eq!(changes(json!({"a": "1", "b": "x"}), json!({"a": "1"}), json!({"a": "1"})), None);
 }
 
-/// Acceptance case T-51: annotations and taints.
 #[test]
 fn t_51_annotations_and_taints_follow_the_template() {
     let annotations = |value: Value| json!({"metadata": {"annotations": value}, "spec": {}});
@@ -112,7 +110,6 @@ fn an_unreadable_last_template_counts_as_empty() {
     assert_eq!(sync.taints, None, "no taint is removed");
 }
 
-/// T-52.
 #[test]
 fn t_52_key_and_effect_identify_a_taint() {
     let taint = |effect: &str| json!({"key": "k", "value": "v", "effect": effect});
@@ -141,7 +138,6 @@ fn an_outdated_set_taints_its_nodes_until_it_is_the_newest() {
     assert_eq!(of_template.wants(false, Some(false)).taints(), None, "the template asks for it");
 }
 
-/// T-101.
 #[test]
 fn t_101_protection_ends_only_where_we_began_it() {
     let changes = |world: World| world.sync().map(|sync| sync.annotations).unwrap_or_default();

@@ -88,7 +88,7 @@ const FORGETS: &str = "machine: remove the preserve annotations";
 
 // === when a preservation starts ===
 
-/// T-102, T-103, T-105, T-107, T-108: the value of the Node comes before the value of the Machine.
+/// The value of the Node comes before the value of the Machine.
 #[test]
 fn t_102_t_103_t_105_t_107_t_108_values_start_preservation() {
     // The value of the Machine, the value of the Node, the phase, and whether it starts.
@@ -118,8 +118,7 @@ fn t_102_t_103_t_105_t_107_t_108_values_start_preservation() {
     }
 }
 
-/// T-107: an unknown value of the Node changes nothing, and does not hide the value that was copied
-/// before.
+/// An unknown value does not hide the value that was copied before.
 #[test]
 fn t_107_an_unknown_value_of_the_node_changes_nothing() {
     let asked = World::in_phase("Failed").node_asks("now").node_annotation(annotations::PRESERVE, "NOW");
@@ -128,7 +127,7 @@ fn t_107_an_unknown_value_of_the_node_changes_nothing() {
     assert_eq!(kept.calls(), [""; 0]);
 }
 
-/// T-108: without a Node, only the Machine is changed.
+/// Without a Node, only the Machine is changed.
 #[test]
 fn t_108_a_machine_without_a_node_is_preserved() {
     for asks in ["now", "when-failed"] {
@@ -165,7 +164,7 @@ fn a_preservation_lasts_as_long_as_the_machine_asks_for() {
     "#]]);
 }
 
-/// T-102: a Machine that runs keeps its pods.
+/// A Machine that runs keeps its pods.
 #[test]
 fn t_102_a_preserved_machine_that_runs_is_only_marked() {
     let running = || World::in_phase("Running").node_asks("now").until(1000);
@@ -179,7 +178,8 @@ fn t_102_a_preserved_machine_that_runs_is_only_marked() {
     assert_eq!(marked.calls(), [""; 0]);
 }
 
-/// F-84: a later end of the preservation does not remove the protection of a user.
+/// A later end of the preservation does not remove the protection of a user. In Go MCM, the end of
+/// a rollout removes it.
 #[test]
 fn a_users_protection_from_the_autoscaler_is_not_marked() {
     let world = World::in_phase("Running").asks("now").until(1000);
@@ -196,7 +196,6 @@ fn a_users_protection_from_the_autoscaler_is_not_marked() {
 
 // === the Node of a failed Machine ===
 
-/// T-103, T-105
 #[test]
 fn t_103_t_105_a_failed_machines_node_is_drained() {
     let failed = || World::in_phase("Failed").asks("when-failed").until(1000);
@@ -223,7 +222,6 @@ fn t_103_t_105_a_failed_machines_node_is_drained() {
     assert_eq!(World::kept().drained().pod("p").calls(), [""; 0], "it is drained once");
 }
 
-/// T-105
 #[test]
 fn t_105_the_condition_names_who_asked() {
     let kept = World::in_phase("Failed").asks("auto-preserved").until(1000).protected().tainted(60).listed();
@@ -341,7 +339,6 @@ fn a_machine_that_recovers_is_drained_again_when_it_fails() {
 
 // === when a preservation ends ===
 
-/// T-104, T-109
 #[test]
 fn t_104_t_109_the_value_false_ends_a_preservation() {
     let kept = || World::in_phase("Failed").until(1000).protected().tainted(60).drained();
@@ -359,7 +356,6 @@ fn t_104_t_109_the_value_false_ends_a_preservation() {
     assert_eq!(removed.calls(), [r#"machine: record preserve "" of its node"#], "this removes both values");
 }
 
-/// T-105: the Machine recovers.
 #[test]
 fn t_105_an_automatic_preservation_ends_with_recovery() {
     let kept =
@@ -378,8 +374,7 @@ fn t_105_an_automatic_preservation_ends_with_recovery() {
     assert_eq!(user, [ENDS], "the wish of a user stays for the next failure");
 }
 
-/// T-106: the expiry of a failed Machine stays. So its set deletes it, and nothing preserves it
-/// again.
+/// The expiry of a failed Machine stays. So its set deletes it, and nothing preserves it again.
 #[test]
 fn t_106_an_expired_preservation_ends_and_is_not_repeated() {
     let expired = |phase: &str| World::in_phase(phase).asks("now").until(-1).protected();
@@ -403,7 +398,7 @@ fn t_106_an_expired_preservation_ends_and_is_not_repeated() {
     assert_eq!(skewed.calls(), [""; 0], "during clock skew nothing expires");
 }
 
-/// T-106: no look is late.
+/// The preservation ends at its expiry, and not at a later look.
 #[test]
 fn t_106_the_next_look_is_at_the_expiry() {
     use machinist_core::Wait;
@@ -415,7 +410,7 @@ fn t_106_the_next_look_is_at_the_expiry() {
     }
 }
 
-/// T-110: the taint of another client stays.
+/// The taint of another client stays.
 #[test]
 fn t_110_a_node_without_a_preservation_is_not_touched() {
     for phase in ["Running", "Failed"] {

@@ -37,7 +37,7 @@ fn f11_the_id_is_recorded_before_the_machine_fails() {
     assert_eq!(provider_id.as_str(), "sim:///i-1");
 }
 
-/// T-11. The set deletes the Failed Machine, and its deletion removes the instance.
+/// The set deletes the Failed Machine, and its deletion removes the instance.
 #[test]
 fn t_11_an_instance_with_the_name_of_an_old_node_fails() {
     for id in ["sim:///i-old", ""] {
@@ -60,7 +60,7 @@ fn t_56_no_machine_fails_for_an_old_node_while_frozen() {
     assert_eq!(plan.wait, Wait::Until(at(10)));
 }
 
-/// The other side of T-11: the instance has joined before its creation was answered.
+/// The instance has joined before its creation was answered.
 #[test]
 fn t_11_a_node_of_the_instance_is_not_stale() {
     let plan = look(created("sim:///i-1"), Some("uid-n")).plan();
@@ -89,7 +89,7 @@ fn t_11_the_deletion_spares_the_old_node() {
     assert!(matches!(plan.actions[..], [Action::RemoveFinalizer]), "{plan:?}");
 }
 
-/// F-11: a Machine that has failed asks the cloud for nothing.
+/// Go MCM repeats the creation of a failed Machine until the set deletes the Machine.
 #[test]
 fn f11_a_failed_machine_creates_no_instance() {
     let plan = world().phase("Failed", "Create", "Failed", "x").created(-9000).plan();

@@ -31,7 +31,7 @@ fn check_shown(world: World, code: &str, message: &str) {
     assert!(why.starts_with(message), "{why}");
 }
 
-/// F-76: Go MCM only logs it.
+/// Go MCM only logs the error.
 #[test]
 fn f76_an_invalid_machine_shows_the_field() {
     for (part, other) in [("kind", "name"), ("name", "kind")] {
@@ -43,8 +43,8 @@ fn f76_an_invalid_machine_shows_the_field() {
     }
 }
 
-/// T-18: a class, or a Secret of the class, does not exist. Go MCM calls the driver without the
-/// data of a missing Secret; here the Machine says which Secret is missing.
+/// A class, or a Secret of the class, does not exist. Go MCM calls the driver without the data of a
+/// missing Secret; here the Machine says which Secret is missing.
 #[test]
 fn t_18_a_missing_class_or_secret_is_shown() {
     check_shown(world().with(|s| s.class = Known::Absent), "NotFound", "MachineClass c not found");
@@ -52,7 +52,7 @@ fn t_18_a_missing_class_or_secret_is_shown() {
     check_shown(without_secret, "NotFound", "Secret ns/s not found (used by MachineClass c)");
 }
 
-/// T-18: the other two sides. Without the finalizer the Machine waits for the class controller.
+/// Without the finalizer of the class, the Machine waits for the class controller.
 #[test]
 fn t_18_a_valid_class_with_its_finalizer_is_used() {
     let plan = world().token(3600).plan();
@@ -75,7 +75,6 @@ fn with_template(template: Value) -> World {
     world().with(|s| s.class = Known::Present(Arc::new(ClassFacts::parse(&parse::<MachineClass>(&class)))))
 }
 
-/// T-19.
 #[test]
 fn t_19_an_invalid_node_template_shows_the_field() {
     let template = |capacity: Value, region: &str| json!({"capacity": capacity, "instanceType": "small", "region": region, "zone": "z"});
@@ -97,7 +96,7 @@ fn check_shown_in(world: World, field: &str) {
     }
 }
 
-/// F-42: an invalid class does not keep a Machine that is being deleted.
+/// In Go MCM, an invalid class blocks the deletion of its Machines forever.
 #[test]
 fn f42_an_invalid_class_blocks_no_deletion() {
     let invalid = with_template(json!({"capacity": {}, "instanceType": "", "region": "", "zone": ""}));

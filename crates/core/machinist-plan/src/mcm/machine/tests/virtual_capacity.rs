@@ -48,7 +48,6 @@ impl World {
     }
 }
 
-/// T-53.
 #[test]
 fn t_53_node_capacity_follows_the_class() {
     let node = || world().running();

@@ -1,13 +1,13 @@
 //! Acceptance cases about a deployment that no other test shows. The name of a test begins with the
-//! id of its case.
+//! id of its case; `docs/src/develop/acceptance-cases.md` lists the cases.
 
 use super::*;
 
 const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 const MOST: &str = "deployment.kubernetes.io/max-replicas";
 
-/// Acceptance case T-85. Machinist creates the new set empty. The next pass sizes it by the
-/// Machines that exist, to the surge. Go creates it with one Machine more.
+/// Machinist creates the new set empty. The next pass sizes it by the Machines that exist, to the
+/// surge. Go creates it with one Machine more.
 #[test]
 fn t_85_a_new_class_begins_a_rollout() {
     let old = || world(5).bounds(json!(2), json!(0)).set_with("o", "b", 5, &[RUNNING; 5], sized(5, 7));
@@ -42,20 +42,17 @@ fn scaled(from: u32, to: u32, sizes: [u32; 3]) -> (Vec<u32>, Vec<String>) {
     (world.sizes(), annotations.collect())
 }
 
-/// Acceptance case T-90.
 #[test]
 fn t_90_growth_during_a_rollout_goes_to_the_newest_set() {
     assert_eq!(scaled(7, 10, [1, 3, 5]), (vec![1, 3, 8], vec!["10/12".to_owned(); 3]));
 }
 
-/// Acceptance cases T-91 and T-92.
 #[test]
 fn t_91_t_92_sets_shrink_in_proportion() {
     assert_eq!(scaled(7, 3, [1, 3, 5]), (vec![1, 2, 2], vec!["3/5".to_owned(); 3]));
     assert_eq!(scaled(8, 5, [1, 3, 6]), (vec![1, 2, 4], vec!["5/7".to_owned(); 3]));
 }
 
-/// Acceptance case T-93.
 #[test]
 fn t_93_an_outdated_annotation_is_refreshed() {
     let world = world(3).set_with("w-1", "c", 3, &[RUNNING; 3], sized(2, 3));
@@ -63,8 +60,8 @@ fn t_93_an_outdated_annotation_is_refreshed() {
     assert_eq!(world.sizes(), [3]);
 }
 
-/// Acceptance case T-94: rolling updates. A deployment with an unknown strategy is not reconciled
-/// (T-84), so nothing uses its limit.
+/// The values of rolling updates. A deployment with an unknown strategy is not reconciled (T-84),
+/// so nothing uses its limit.
 #[test]
 fn t_94_at_most_all_machines_may_be_unavailable() {
     let most = |replicas, unavailable| {
@@ -73,8 +70,8 @@ fn t_94_at_most_all_machines_may_be_unavailable() {
     assert_eq!([most(5, 1), most(5, 10), most(0, 1)], [1, 5, 0]);
 }
 
-/// Acceptance case T-95: rolling updates. With Recreate the new set waits until the old Machines
-/// are gone (T-86). A deployment with an unknown strategy is not reconciled (T-84).
+/// The values of rolling updates. With Recreate the new set waits until the old Machines are gone
+/// (T-86). A deployment with an unknown strategy is not reconciled (T-84).
 #[test]
 fn t_95_the_new_set_grows_up_to_the_surge() {
     let size = |new: u32| {

@@ -47,7 +47,6 @@ fn a_chosen_machine_is_marked_before_the_set_shrinks() {
     assert_eq!(marked.actions(), ["set w-1: 3 -> 2 replicas annotations desired-replicas max-replicas"]);
 }
 
-/// Acceptance case T-96.
 #[test]
 fn t_96_several_chosen_machines_are_all_marked() {
     let named = format!("w-1-0~{0}, w-1-2~{0}", at_text(-5));
@@ -70,7 +69,6 @@ fn an_existing_mark_keeps_its_time() {
     assert_eq!(half.actions(), ["machine w-1-2: mark for deletion since 2027-01-15T07:59:10Z"]);
 }
 
-/// Acceptance case T-96.
 #[test]
 fn t_96_the_old_form_gets_the_time_of_the_last_change() {
     let mut old = choosing("w-1-2").marked(2, -5);
@@ -89,7 +87,6 @@ fn t_96_the_old_form_gets_the_time_of_the_last_change() {
     );
 }
 
-/// Acceptance case T-96.
 #[test]
 fn t_96_a_deleted_chosen_machine_is_no_longer_named() {
     let named = format!("w-1-0~{0},w-1-1~{0},w-1-2~{0}", at_text(-5));

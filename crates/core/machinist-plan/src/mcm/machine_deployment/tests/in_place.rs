@@ -63,7 +63,6 @@ fn an_update_begins_with_marks_on_the_old_set() {
     assert!(world.actions()[0].ends_with("create with 0 replicas"), "no instance is created for it");
 }
 
-/// T-99.
 #[test]
 fn t_99_as_many_machines_are_selected_as_may_be_unavailable() {
     let selected = |world: World| -> Vec<String> {
@@ -125,7 +124,6 @@ fn an_updated_machine_moves_and_both_sizes_follow() {
     assert_eq!(counted.actions(), ["machine n-0: end the move"]);
 }
 
-/// T-97.
 #[test]
 fn t_97_a_machine_that_has_moved_beyond_the_size_is_counted() {
     let world =
@@ -136,14 +134,12 @@ fn t_97_a_machine_that_has_moved_beyond_the_size_is_counted() {
     assert!(counted.actions().contains(&"machine n-2: end the move".to_owned()), "{:?}", counted.actions());
 }
 
-/// T-98.
 #[test]
 fn t_98_an_old_set_does_not_replace_what_has_moved() {
     let world = in_place(2, 0, 1).updating(2, &[RUNNING], 1, &[RUNNING]);
     assert_eq!(world.sizes(), [1, 1]);
 }
 
-/// T-100.
 #[test]
 fn t_100_the_surplus_of_the_surge_is_deleted_at_the_end() {
     let world = in_place(3, 2, 0).updating(2, &[RUNNING; 2], 3, &[RUNNING; 3]);
@@ -152,7 +148,7 @@ fn t_100_the_surplus_of_the_surge_is_deleted_at_the_end() {
     assert_eq!(pending.sizes(), [2, 3], "too few of the new ones are available");
 }
 
-/// T-95, the values of updates in place.
+/// The values of updates in place.
 #[test]
 fn t_95_only_surge_creates_machines_beside_old_ones() {
     let size = |world: World| world.updating(4, &[RUNNING; 4], 2, &[RUNNING; 2]).sizes()[1];
@@ -161,7 +157,7 @@ fn t_95_only_surge_creates_machines_beside_old_ones() {
     assert_eq!(size(with_type("Manual", 5, 2, 0)), 2);
 }
 
-/// T-94, the values of updates in place.
+/// The values of updates in place.
 #[test]
 fn t_94_unavailable_machines_of_an_update_are_bounded() {
     let bound = |orchestration, replicas, surge, unavailable| {

@@ -33,7 +33,7 @@ fn rolling(most: i32) -> World {
     world.machine(0, 0, created(100)).machine(1, 0, created(200))
 }
 
-/// F-29: in Go MCM, each of the two sets preserves as many Machines as the limit allows.
+/// In Go MCM, each of the two sets preserves as many Machines as the limit allows.
 #[test]
 fn the_old_and_the_new_set_share_the_limit() {
     assert_eq!(rolling(0).preserved(), [""; 0]);

@@ -1,4 +1,5 @@
-//! Tests of the strategy Recreate: no Machine of the new template exists beside one of an old one.
+//! Tests of the strategy Recreate: no Machine of the new template exists while a Machine of an old
+//! template exists.
 
 use machinist_core::{FreshRead, Freshness, Silence};
 
@@ -14,7 +15,6 @@ fn without_surge(set: &mut Value) {
     annotations["deployment.kubernetes.io/max-replicas"] = desired;
 }
 
-/// T-86.
 #[test]
 fn t_86_old_machines_are_deleted_before_a_new_set_exists() {
     recreate(3).set_with("o", "b", 3, &[RUNNING; 3], without_surge).check(expect![[r#"
@@ -63,7 +63,7 @@ fn a_deployment_without_old_machines_is_only_scaled() {
     assert_eq!(settled.actions(), [""; 0]);
 }
 
-/// While it is paused, no set grows beside Machines of another template.
+/// While the deployment is paused, no set grows while Machines of another template exist.
 #[test]
 fn a_pause_midway_creates_no_machine() {
     let paused = || recreate(3).field("/spec/paused", true.into());
@@ -128,8 +128,8 @@ fn a_paused_deployment_recreates_nothing() {
     assert!(paused.reason().contains("paused"), "{}", paused.reason());
 }
 
-/// The Machines of the old template are the only ones that are available. The bound that protects
-/// available Machines in a rolling update must not keep them.
+/// Only the Machines of the old template are available. The bound that protects available Machines
+/// in a rolling update must not keep them.
 #[test]
 fn no_bound_keeps_old_machines() {
     let limits_of = |world: World, uid: &str| {

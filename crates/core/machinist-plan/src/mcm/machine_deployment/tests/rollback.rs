@@ -26,7 +26,6 @@ fn rollback(world: &World) -> Rollback {
     (**rollback).clone()
 }
 
-/// T-87.
 #[test]
 fn t_87_the_template_of_the_revision_returns() {
     for (to, class, number) in

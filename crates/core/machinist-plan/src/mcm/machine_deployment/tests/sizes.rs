@@ -220,7 +220,6 @@ fn scaling_goes_on_while_a_machine_is_updated_in_place() {
 
 // === pause ===
 
-/// Acceptance case T-88.
 #[test]
 fn t_88_a_paused_deployment_rolls_nothing_but_is_scaled() {
     let paused = |replicas| world(replicas).field("/spec/paused", true.into());
@@ -269,8 +268,8 @@ fn a_preserved_machine_does_not_make_shrinking_harmless() {
     let world = world(5).bounds(json!(1), json!(1));
     let world = world.set_with("o", "b", 6, &["", RUNNING, RUNNING, RUNNING, RUNNING, RUNNING], scaled);
     let world = preserving(world.set_with("n", "c", 4, &["Pending"; 4], scaled));
-    // 4 Machines must be available, minus the preserved one. So 3 Machines of the old set remain
-    // beside the preserved one.
+    // 4 Machines must be available, minus the preserved one. So 3 Machines of the old set remain in
+    // addition to the preserved Machine.
     assert_eq!(world.sizes(), [4, 2]);
 }
 

@@ -145,7 +145,7 @@ fn a_complete_rollout_stays_complete_until_the_next_one() {
     assert_eq!(
         summary(&progressing(&scaled)),
         "True NewMachineSetAvailable updated -5000 changed -5000",
-        "as in Go MCM, other replicas are no rollout"
+        "as in Go MCM, other replicas are not a rollout"
     );
     let rolled_back = done(6, &[RUNNING, RUNNING, "Unknown"]).set("o", "b", 1, &[RUNNING]);
     assert_eq!(summary(&progressing(&rolled_back)), "True MachineSetUpdated updated 0 changed -5000");

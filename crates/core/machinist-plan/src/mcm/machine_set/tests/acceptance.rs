@@ -1,9 +1,9 @@
 //! Acceptance cases about a set that no other test shows. The name of a test begins with the id of
-//! its case.
+//! its case; `docs/src/develop/acceptance-cases.md` lists the cases.
 
 use super::*;
 
-/// Acceptance case T-70. The name is reserved in one pass, and used in the next.
+/// The name is reserved in one pass, and used in the next.
 #[test]
 fn t_70_a_missing_machine_is_created() {
     let two = |world: World| world.machine("a", "Running").machine("b", "Running");
@@ -11,7 +11,6 @@ fn t_70_a_missing_machine_is_created() {
     assert_eq!(two(world(3).reserved("1:0")).actions(), create([0]));
 }
 
-/// Acceptance case T-71.
 #[test]
 fn t_71_at_most_100_machines_are_created_in_a_pass() {
     let two = |world: World| world.machine("a", "Running").machine("b", "Running");
@@ -19,14 +18,13 @@ fn t_71_at_most_100_machines_are_created_in_a_pass() {
     assert_eq!(two(world(200).reserved("100:0-99")).actions(), create(0..100));
 }
 
-/// Acceptance case T-72. A Machine that has failed is deleted first, and then nothing is missing.
+/// A Machine that has failed is deleted first, and then nothing is missing.
 #[test]
 fn t_72_a_failed_surplus_machine_is_deleted() {
     let running = || world(3).machine("a", "Running").machine("b", "Running").machine("c", "Running");
     assert_eq!(running().machine("x", "Failed").actions(), ["machine x: delete"]);
 }
 
-/// Acceptance case T-73.
 #[test]
 fn t_73_one_surplus_machine_is_deleted() {
     let four = ["a", "b", "c", "d"].into_iter().fold(world(3), |world, name| world.machine(name, "Running"));
@@ -34,7 +32,7 @@ fn t_73_one_surplus_machine_is_deleted() {
     assert!(four.actions()[0].ends_with(": delete"), "{:?}", four.actions());
 }
 
-/// Acceptance case T-74. Replacements are created in the next pass.
+/// Replacements are created in the next pass.
 #[test]
 fn t_74_exactly_the_chosen_machines_are_deleted() {
     const CHANGED: &str = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time";

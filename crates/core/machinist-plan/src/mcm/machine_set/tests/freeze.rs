@@ -93,7 +93,7 @@ fn a_set_is_frozen_after_a_period_or_when_it_grows() {
     assert!(condition(&world).is_some());
 }
 
-/// A freeze begins at once with the first write, so that no Machine is created beside it.
+/// A freeze begins at once with the first write, so that no Machine is created meanwhile.
 #[test]
 fn a_set_that_is_being_frozen_creates_nothing() {
     // One of the desired two is missing, because all Machines are being deleted.

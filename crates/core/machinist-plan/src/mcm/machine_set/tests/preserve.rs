@@ -30,7 +30,6 @@ fn three(most: i32, [a, b, c]: [&str; 3]) -> World {
     world
 }
 
-/// T-79
 #[test]
 fn t_79_the_newest_failed_machines_are_preserved() {
     for (most, values, expected) in [
@@ -114,7 +113,6 @@ fn a_set_waits_until_its_deployment_has_preserved_the_machine() {
     assert_eq!(other.actions(), ["machine a: delete"]);
 }
 
-/// T-79, T-81
 #[test]
 fn t_79_t_81_the_status_counts_preserved_machines() {
     let status = status::of_set(&three(3, [AUTO, "now", AUTO]).snapshot());

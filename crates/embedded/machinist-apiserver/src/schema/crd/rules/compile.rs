@@ -22,7 +22,7 @@ pub(crate) struct NodePosition<'a> {
     /// Whether the node is a whole object.
     pub(crate) resource: bool,
     /// Path of the enclosing list whose items have no identity, if any. No old value can be found
-    /// inside such a list.
+    /// inside this list.
     pub(crate) uncorrelatable: Option<&'a str>,
     /// Maximum number of values of the node in one object, if there is a limit.
     pub(crate) count: Option<f64>,
@@ -258,8 +258,8 @@ fn first_of(errors: &[ParseError], text: &str) -> String {
     errors.iter().take(FIRST).map(one).collect::<Vec<_>>().join("\nERROR: ")
 }
 
-/// Parses on a separate stack. The parser panics on some texts. Such texts are invalid like any
-/// other.
+/// Parses on a separate stack. The parser panics on some texts. These texts are invalid like other
+/// wrong texts.
 fn parse(text: &str) -> Result<Compiled, String> {
     if LONGEST < text.len() {
         return Err(format!("the expression has {} bytes, the limit is {LONGEST}", text.len()));

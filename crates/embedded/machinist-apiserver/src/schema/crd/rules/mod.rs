@@ -11,7 +11,7 @@
 //! Not included: the exact cost model of kube-apiserver (ours has the same order of magnitude, is
 //! more generous, and does not sum over a definition), its complete type checker (ours reports only
 //! certain errors; other errors appear when the rule runs), and the set and map semantics of `+`
-//! and `==` on lists with such a list type.
+//! and `==` on lists with the list type `set` or `map`.
 
 pub(crate) mod compile;
 mod cost;

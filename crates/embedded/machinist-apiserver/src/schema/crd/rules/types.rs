@@ -8,9 +8,10 @@
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, operators};
 use kube_cel::cel::parser::Expression;
 
+use crate::schema::crd::format::Format;
 use crate::schema::crd::rules::functions::TYPES;
 use crate::schema::crd::rules::value::escaped;
-use crate::schema::crd::schema::{Format, Schema, Type};
+use crate::schema::crd::schema::{Schema, Type};
 
 /// Functions that kube-apiserver offers to rules, except those for URLs, which need a heavy
 /// library. The library also has functions such as `lists.range`. They are not in this list,

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use chrono::{DateTime, TimeDelta};
+use chrono::DateTime;
 use kube_cel::cel::Value as Cel;
 use kube_cel::cel::objects::{Key, Map as CelMap};
 use serde_json::{Map, Value, json};
 
-use crate::schema::crd::schema::{Format, MAX_DEPTH, Schema, Type};
+use crate::schema::crd::format::{Format, duration};
+use crate::schema::crd::schema::{MAX_DEPTH, Schema, Type};
 
 /// Reserved words of CEL. As a field name they are written `__word__`.
 const RESERVED: [&str; 21] = [
@@ -152,45 +153,6 @@ fn string(text: &str, format: Option<Format>) -> Cel {
     typed.unwrap_or_else(|| Cel::String(Arc::new(text.to_owned())))
 }
 
-/// Parses a duration in Go's format: `1h30m`, `-1.5s`, `0`.
-pub(crate) fn duration(text: &str) -> Option<TimeDelta> {
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(TimeDelta::zero());
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut nanoseconds: f64 = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let unit = match &rest[..end] {
-            "ns" => 1.0,
-            "us" | "µs" | "μs" => 1e3,
-            "ms" => 1e6,
-            "s" => 1e9,
-            "m" => 60e9,
-            "h" => 3600e9,
-            _ => return None,
-        };
-        nanoseconds += number * unit;
-        rest = &rest[end..];
-    }
-    const LONGEST: f64 = 9.223_372_036_854_775e18;
-    if LONGEST < nanoseconds {
-        return None;
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "at most the longest that 64 bits hold")]
-    let nanoseconds = nanoseconds.round() as i64;
-    Some(TimeDelta::nanoseconds(if negative { -nanoseconds } else { nanoseconds }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,16 +169,6 @@ mod tests {
             ("ü", None),
         ] {
             assert_eq!(escaped(name).as_deref(), written, "{name}");
-        }
-    }
-
-    #[test]
-    fn durations_parse_as_in_go() {
-        assert_eq!(duration("1h30m"), Some(TimeDelta::minutes(90)));
-        assert_eq!(duration("-1.5s"), Some(TimeDelta::milliseconds(-1500)));
-        assert_eq!(duration("0"), Some(TimeDelta::zero()));
-        for wrong in ["", "-", "1", "h", "1x", "1h-2m", "99999999999999999h", "soon", "1..5s"] {
-            assert_eq!(duration(wrong), None, "{wrong:?}");
         }
     }
 }

@@ -82,7 +82,7 @@ pub(crate) fn judge_fields(
     }
 }
 
-/// Rejects a body of another kind or version, or one that is not an object. A body of a built-in
+/// Rejects a body of another kind or version, or a body that is not an object. A body of a built-in
 /// kind may omit kind and version.
 pub(crate) fn check_type(value: &mut Value, served: &Served) -> ApiResult<()> {
     if !value.is_object() {

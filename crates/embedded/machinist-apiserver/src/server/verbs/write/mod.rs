@@ -4,9 +4,9 @@
 //! decode -> prepare -> commit -> definitions
 //! ```
 //!
-//! [`decode`] turns a body into an object, and [`prepare`] turns that object into the one to store.
-//! [`commit`] stores it, and does the server's follow-up work. [`definitions`] does the follow-up
-//! work for CustomResourceDefinitions. [`deletion`] is the write path of deletions.
+//! [`decode`] turns a body into an object, and [`prepare`] turns that object into the object to
+//! store. [`commit`] stores it, and does the server's follow-up work. [`definitions`] does the
+//! follow-up work for CustomResourceDefinitions. [`deletion`] is the write path of deletions.
 
 pub(crate) mod commit;
 pub(crate) mod decode;

@@ -34,7 +34,7 @@ pub(crate) fn prepare_update(call: &Call, new: &mut Value, read: &Object, part: 
         let after = as_served(new, &call.served);
         ownership(call, part, Operation::Update).updated(&before, &after, read.managed_fields(), claim)
     };
-    settle(call, new, read.value(), part)?;
+    prepare_stored_update(call, new, read.value(), part)?;
     if let Some(owners) = owners {
         set_meta(new, MANAGED_FIELDS, Some(json!(owners.text())));
     }
@@ -88,7 +88,7 @@ pub(crate) fn as_served<'v>(stored: &'v Value, served: &Served) -> Cow<'v, Value
 }
 
 /// Like `prepare_update`, for an object in its stored form with up-to-date managedFields.
-pub(crate) fn settle(call: &Call, new: &mut Value, old: &Value, part: Part) -> ApiResult<()> {
+pub(crate) fn prepare_stored_update(call: &Call, new: &mut Value, old: &Value, part: Part) -> ApiResult<()> {
     let served = &call.served;
     // An object that was stored before its definition got a default is compared with the default,
     // as it is shown.

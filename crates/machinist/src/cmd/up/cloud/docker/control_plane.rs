@@ -115,7 +115,8 @@ impl Docker {
         }
     }
 
-    /// Creates the container, or finds the one of an earlier start, and starts it if it is stopped.
+    /// Creates the container, or finds the container of an earlier start, and starts it if it is
+    /// stopped.
     async fn provide_container(&self, progress: &Progress) -> anyhow::Result<Instance> {
         let name = self.identity.control_plane_name();
         let existing = self.driver.instances().find(&self.reference()).await?;

@@ -162,7 +162,7 @@ impl Identity {
         }
     }
 
-    /// Checks that the engine is the one with the containers.
+    /// Checks that the engine is the engine of the containers.
     ///
     /// # Errors
     /// If it is another one: there, all machines would look deleted.
@@ -318,7 +318,7 @@ fn text(file: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Replaces a file by one that only its owner can read.
+/// Replaces a file with a file that only its owner can read.
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     let replace = || -> io::Result<()> {
         let folder = file.parent().unwrap_or(Path::new("."));

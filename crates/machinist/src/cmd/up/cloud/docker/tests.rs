@@ -175,7 +175,7 @@ impl Request {
         let mut words = head.split(' ');
         let (method, target) = (words.next()?.to_uppercase(), words.next()?);
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        // All requests except the one for the version name a version of the API.
+        // All requests except the request for the version name a version of the API.
         let path = path.split('/').filter(|part| !part.is_empty() && *part != "v1.41");
         Some(Self { method, path: path.map(str::to_owned).collect(), query: query.to_owned(), body })
     }

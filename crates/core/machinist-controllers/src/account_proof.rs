@@ -1,5 +1,5 @@
-//! Evidence from the accounts of a process, for the ownership rules of `machinist_core::ownership`.
-//! Every contract collects this evidence in the same way.
+//! Proof from the accounts of a process, for the ownership rules of `machinist_core::ownership`.
+//! Every contract collects this proof in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use machinist_core::ownership::{List, Ownership};
 use machinist_core::{MadeIn, plus};
 use machinist_instance::AccountId;
 
-/// Minimum interval between two lists of an account that serve only as evidence.
+/// Minimum interval between two lists of an account that serve only as proof.
 const LIST_AT_MOST_EVERY: Duration = Duration::from_secs(300);
 /// Delay before a list that failed, or did not begin, is repeated.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(30);
@@ -17,23 +17,23 @@ const LIST_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// forgotten account costs one list.
 const MAX_ACCOUNTS: usize = 64;
 
-/// The evidence of all accounts. `Opener` identifies the credential that opens an account.
+/// The proofs of all accounts. `Opener` identifies the credential that opens an account.
 #[derive(Debug)]
-pub(crate) struct Evidence<Opener>(BTreeMap<AccountId, Shown<Opener>>);
+pub(crate) struct AccountProofs<Opener>(BTreeMap<AccountId, Shown<Opener>>);
 
-impl<Opener> Default for Evidence<Opener> {
+impl<Opener> Default for AccountProofs<Opener> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-/// Evidence from one account.
+/// The instances that one account has shown.
 #[derive(Debug)]
 struct Shown<Opener> {
     /// Accounts that objects recorded and whose instances this account shows: other names of this
     /// account.
     same_as: BTreeSet<AccountId>,
-    /// Evidence by credential.
+    /// Shown instances, by credential.
     by_opener: BTreeMap<Opener, ShownOfOpener>,
     list: List,
 }
@@ -52,7 +52,7 @@ struct ShownOfOpener {
     has_unrecorded: bool,
 }
 
-impl<Opener: Ord> Evidence<Opener> {
+impl<Opener: Ord> AccountProofs<Opener> {
     /// Records that an account shows the instance of an object: which credential opens its account,
     /// if that is known, and the account that was recorded on the object.
     pub(crate) fn add(
@@ -77,7 +77,7 @@ impl<Opener: Ord> Evidence<Opener> {
         self.0.get(account).is_some_and(|shown| !shown.by_opener.is_empty())
     }
 
-    /// Completes the facts about ownership with the evidence of today's account.
+    /// Completes the facts about ownership with what today's account has shown.
     pub(crate) fn complete(&self, facts: &mut Ownership, opener: Option<&Opener>, made_in: &MadeIn) {
         let Some(shown) = facts.account.as_ref().and_then(|today| self.0.get(today)) else { return };
         facts.list = shown.list;
@@ -123,7 +123,7 @@ impl<Opener: Ord> Evidence<Opener> {
         };
     }
 
-    /// Resets the times of all lists. The evidence itself stays valid.
+    /// Resets the times of all lists. The proof itself stays valid.
     pub(crate) fn forget_moments(&mut self) {
         for shown in self.0.values_mut() {
             shown.list = List::NotAsked;

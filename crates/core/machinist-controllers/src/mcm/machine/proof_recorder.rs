@@ -1,5 +1,4 @@
-//! Evidence in the results of driver calls: whether the account is the one in which instances were
-//! created.
+//! Proof in the results of driver calls: whether the instances were created in the account.
 
 use crate::mcm::contract::Runtime;
 use std::sync::Arc;
@@ -12,10 +11,9 @@ use machinist_plan::mcm::machine::CREATE_FAILED;
 use machinist_runtime::{Opened, Sightings};
 
 use super::instance::Asking;
-use super::reference;
-use crate::mcm::evidence::{InstanceMatch, take_list, take_sighting};
+use crate::mcm::account_proof::{InstanceMatch, take_list, take_sighting};
 use crate::mcm::key::Key;
-use crate::mcm::reference::object_key;
+use crate::mcm::reference::{machine_reference, object_key};
 use machinist_core::MadeIn;
 
 /// Where the calls before another one may have created the instance.
@@ -26,14 +24,14 @@ pub(super) struct Before {
 }
 
 /// Evaluates the result of one call for one Machine.
-pub(super) struct EvidenceRecorder {
+pub(super) struct ProofRecorder {
     runtime: Arc<Runtime>,
     machine: MachineFacts,
     /// Absent if the account cannot be opened; no call is made in this case.
     opened: Option<Opened>,
 }
 
-impl EvidenceRecorder {
+impl ProofRecorder {
     pub(super) fn of(asking: &Asking<'_>) -> Self {
         let opened = asking.opened.as_ref().ok().cloned();
         Self { runtime: asking.runtime.clone(), machine: asking.machine.clone(), opened }
@@ -83,7 +81,12 @@ impl EvidenceRecorder {
         let message = format!(
             "Instance {id} was created for Machine {machine}, which was deleted meanwhile because its finalizer was removed. Delete the instance yourself"
         );
-        self.runtime.recorder.record(&reference(&self.machine), EventType::Warning, CREATE_FAILED, &message);
+        self.runtime.recorder.record(
+            &machine_reference(&self.machine),
+            EventType::Warning,
+            CREATE_FAILED,
+            &message,
+        );
     }
 
     /// Handles the result of `find`.
@@ -106,14 +109,14 @@ impl EvidenceRecorder {
         let now = self.runtime.now();
         let Some(Opened { account, .. }) = &self.opened else { return true };
         let last = account.sightings().map(|sightings| sightings.ended);
-        self.runtime.lock().seen.memory.evidence.may_list(account.id(), last, now)
+        self.runtime.lock().seen.memory.proofs.may_list(account.id(), last, now)
     }
 
     /// Records that the list begins, and returns the time.
     pub(super) fn lists(&self) -> Timestamp {
         let now = self.runtime.now();
         if let Some(Opened { account, .. }) = &self.opened {
-            self.runtime.lock().seen.memory.evidence.list_begins(account.id(), now);
+            self.runtime.lock().seen.memory.proofs.list_begins(account.id(), now);
         }
         now
     }
@@ -128,7 +131,7 @@ impl EvidenceRecorder {
         let account = &opened.account;
         let now = self.runtime.now();
         let mut world = self.runtime.lock();
-        world.seen.memory.evidence.list_ended(account.id(), answer.is_ok(), now);
+        world.seen.memory.proofs.list_ended(account.id(), answer.is_ok(), now);
         let ended = match answer {
             Ok(instances) => {
                 take_list(&mut world.seen, account.id(), &self.matching(opened), &instances);

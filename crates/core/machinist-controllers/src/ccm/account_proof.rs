@@ -1,4 +1,4 @@
-//! Evidence whether today's credential opens the account of the Nodes' instances. The rules are in
+//! Proof that today's credential opens the account of the Nodes' instances. The rules are in
 //! `machinist_core::ownership`.
 //!
 //! A cloud-controller-manager has one credential for all Nodes, so all Nodes are compared with each
@@ -27,7 +27,7 @@ pub(crate) fn proof_facts(
     let has_instance =
         |node: &CloudNodeFacts| node.provider_id().is_some_and(|id| provider.parse_id(id).ours().is_some());
     let is_recorded = seen.nodes.by_index(BY_ACCOUNT, account.as_str()).next().is_some();
-    let has_shown = seen.memory.evidence.shows_any(account);
+    let has_shown = seen.memory.proofs.shows_any(account);
     ProofFacts {
         is_recorded,
         has_shown,
@@ -48,7 +48,7 @@ pub(crate) fn balancers(seen: &Seen, account: &AccountId) -> BalancerProof {
     BalancerProof::of(services, account, listed, seen.memory.drift.failed.as_ref())
 }
 
-/// Collects the evidence about the account of one Node.
+/// Collects the proof about the account of one Node.
 pub(crate) fn ownership(
     seen: &Seen,
     node: &CloudNodeFacts,
@@ -59,7 +59,7 @@ pub(crate) fn ownership(
     if ownership.account.is_none() {
         return ownership;
     }
-    seen.memory.evidence.complete(&mut ownership, Some(&()), &MadeIn::Nowhere);
+    seen.memory.proofs.complete(&mut ownership, Some(&()), &MadeIn::Nowhere);
     let is_known =
         ownership.recorded.is_some() || ownership.oldest_shown.is_some_and(|oldest| oldest <= node.created);
     // The comparison takes time, so it is made only for a Node whose instance is missing.
@@ -84,7 +84,7 @@ fn others(seen: &Seen, node: &CloudNodeFacts) -> Others {
     others
 }
 
-/// Adds the evidence from a list of an account.
+/// Adds the proof from a list of an account.
 pub(crate) fn take_list(seen: &mut Seen, account: &AccountId, provider: &dyn Provider, list: &Sightings) {
     let shown: Vec<(Shown, Power)> = seen
         .nodes
@@ -106,7 +106,7 @@ pub(crate) fn take_list(seen: &mut Seen, account: &AccountId, provider: &dyn Pro
     }
 }
 
-/// Adds the evidence from a lookup of a Node's instance by id.
+/// Adds the proof from a lookup of a Node's instance by id.
 pub(crate) fn take_sighting(
     seen: &mut Seen,
     account: &AccountId,
@@ -143,8 +143,8 @@ impl Shown {
 }
 
 fn take_shown(seen: &mut Seen, account: &AccountId, node: Shown) {
-    seen.memory.evidence.add(account, Some(()), node.recorded.clone(), node.created);
-    // For Nodes with this recorded account, the record itself is the evidence.
+    seen.memory.proofs.add(account, Some(()), node.recorded.clone(), node.created);
+    // For Nodes with this recorded account, the record itself is the proof.
     if node.recorded.as_ref() != Some(account) {
         let answers = seen.memory.answers.entry(node.uid).or_default();
         answers.shown_in = Some(account.clone());

@@ -1,4 +1,4 @@
-//! Evidence from the accounts of a process: it shows whether a credential opens the account in
+//! Proof from the accounts of a process: it shows whether a credential opens the account in
 //! which an instance was created. The rules are in `machinist_core::ownership`.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(crate) struct Origin<'a> {
     pub place: Option<&'a Place>,
 }
 
-/// Collects the evidence whether an account is the one in which a Machine's instance was created.
+/// Collects the proof that a Machine's instance was created in an account.
 pub(crate) fn ownership(
     seen: &Seen,
     providers: &Providers,
@@ -47,7 +47,7 @@ pub(crate) fn ownership(
     let today = today.clone();
     let Origin { class, place } = *origin;
     let opener = class.zip(place).map(|(class, place)| opener(class, place));
-    seen.memory.evidence.complete(&mut ownership, opener.as_ref(), &asked.answers.made_in);
+    seen.memory.proofs.complete(&mut ownership, opener.as_ref(), &asked.answers.made_in);
     if let (Some(class), Some(place)) = (class, place)
         && is_compared(machine, &ownership, asked)
     {
@@ -143,7 +143,7 @@ impl InstanceMatch<'_> {
     }
 }
 
-/// Adds the evidence from a list of an account.
+/// Adds the proof from a list of an account.
 pub(crate) fn take_list(
     seen: &mut Seen,
     account: &AccountId,
@@ -169,7 +169,7 @@ pub(crate) fn take_list(
     }
 }
 
-/// Adds the evidence from a lookup of a Machine's instance.
+/// Adds the proof from a lookup of a Machine's instance.
 pub(crate) fn take_sighting(
     seen: &mut Seen,
     account: &AccountId,
@@ -189,8 +189,8 @@ pub(crate) fn take_sighting(
 fn take_shown(seen: &mut Seen, account: &AccountId, place: &Place, machine: &MachineFacts) {
     let class = seen.class_of(machine).map(|class| class.facts.clone());
     let opener = class.as_deref().map(|class| opener(class, place));
-    seen.memory.evidence.add(account, opener, machine.account(), machine.created);
-    // For Machines with this recorded account, the record itself is the evidence.
+    seen.memory.proofs.add(account, opener, machine.account(), machine.created);
+    // For Machines with this recorded account, the record itself is the proof.
     if machine.account().as_ref() != Some(account) {
         let answers = seen.memory.answers.entry(machine.uid.clone()).or_default();
         answers.shown_in = Some(account.clone());
@@ -230,7 +230,7 @@ pub(crate) fn unkeyed(
     }
 }
 
-/// The marks on an instance, for its class. Without the class, marks are those of some class, and
+/// The marks on an instance, for its class. Without the class, any marks belong to some class, and
 /// an instance without any counts as another program's if all classes of the provider have some.
 fn marks_of(provider: &dyn Provider, instance: &Instance, provider_spec: Option<&Value>) -> Marks {
     match provider_spec {
