@@ -197,6 +197,25 @@ impl Accounts {
         Some(known.opened.clone())
     }
 
+    /// Returns the open account of a credential in a place, or opens it. For a caller that has the
+    /// credential at hand; [`Self::opened`] spares the others from collecting it.
+    ///
+    /// # Errors
+    /// If the provider cannot use the credential.
+    pub fn open_once(
+        &self,
+        provider: &Arc<dyn Provider>,
+        calls_at_once: usize,
+        secrets: &str,
+        version: u64,
+        (credential, place): (&Credential, &Place),
+    ) -> Result<Opened, Error> {
+        if let Some(opened) = self.opened(&**provider, secrets, place, version) {
+            return Ok(opened);
+        }
+        self.open(provider, calls_at_once, secrets, version, (credential, place))
+    }
+
     /// Opens the account of a credential in a place. If the account is already open, the new driver
     /// shares its limits.
     ///

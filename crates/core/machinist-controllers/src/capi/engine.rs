@@ -23,11 +23,8 @@ pub(super) fn open(runtime: &Runtime) -> Result<Opened, Error> {
     let Some(docker) = runtime.tools.docker() else {
         return Err(Error::new(ErrorKind::Denied, "this process has no engine"));
     };
-    if let Some(opened) = runtime.accounts.opened(&*docker.provider, ENGINE, &Place::WHOLE, 0) {
-        return Ok(opened);
-    }
     let (at_once, nothing) = (docker.calls_at_once, Credential::default());
-    runtime.accounts.open(&docker.provider, at_once, ENGINE, 0, (&nothing, &Place::WHOLE))
+    runtime.accounts.open_once(&docker.provider, at_once, ENGINE, 0, (&nothing, &Place::WHOLE))
 }
 
 /// The object that a call is about, and when the call is made.

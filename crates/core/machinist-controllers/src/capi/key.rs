@@ -15,15 +15,3 @@ machinist_runtime::keys! {
         MailgunMachine(id: ObjectKey) = "mailgunmachine",
     }
 }
-
-impl Key {
-    /// The namespace and name of the object.
-    pub(crate) fn id(&self) -> &ObjectKey {
-        match self {
-            Self::DockerCluster(id)
-            | Self::DockerMachine(id)
-            | Self::MailgunCluster(id)
-            | Self::MailgunMachine(id) => id,
-        }
-    }
-}

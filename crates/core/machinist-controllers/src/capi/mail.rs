@@ -10,7 +10,7 @@ use machinist_api::capi::MailStatus;
 use machinist_api::capi::constants::{RESEND_ANNOTATION, SEND_INTENT_ANNOTATION, SENT_AT_ANNOTATION};
 use machinist_core::{Answered, Call, plus};
 use machinist_instance::{AccountId, ErrorKind};
-use machinist_kube::GuardedPatch;
+use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_mailer::Envelope;
 use machinist_plan::capi::conditions::new_problems;
 use machinist_plan::capi::facts::MailRequestFacts;
@@ -59,7 +59,26 @@ pub(super) fn observe(runtime: &Runtime, world: &World, uid: &str, options: &Mai
 pub(super) struct Request<'a> {
     pub runtime: &'a Arc<Runtime>,
     pub key: Key,
+    pub id: ObjectKey,
     pub facts: &'a MailRequestFacts,
+    pub stored: Stored,
+}
+
+/// Finds the object of a request in the store of its kind.
+pub(super) type Stored = for<'s> fn(&'s Seen, &ObjectKey) -> Option<StoredRequest<'s>>;
+
+/// A request as the store has it now.
+pub(super) struct StoredRequest<'s> {
+    pub facts: &'s MailRequestFacts,
+    /// Whether the object or its Cluster is paused.
+    pub is_paused: bool,
+}
+
+impl StoredRequest<'_> {
+    /// Whether this is the object with that UID, and it is not being deleted.
+    fn is_there(&self, uid: &str) -> bool {
+        self.facts.object.uid == uid && self.facts.object.deleting_since.is_none()
+    }
 }
 
 impl Request<'_> {
@@ -86,9 +105,9 @@ impl Request<'_> {
 
     /// Writes the status, and reports the problems that it is the first to show.
     pub(super) async fn set_status<F: Fed<Capi>>(self, kind: &str, new: &MailStatus) -> Result<(), Stop> {
-        let Self { runtime, ref key, facts } = self;
+        let Self { runtime, ref key, id, facts, stored: _ } = self;
         let patch = patch::status(&facts.object, facts.status.as_ref(), new);
-        let write = Write { runtime, charged: std::slice::from_ref(key), key: key.id().clone() };
+        let write = Write { runtime, charged: std::slice::from_ref(key), key: id };
         write.patch_status::<F>(patch).await?;
         let old = facts.status.as_ref().and_then(|old| old.deprecated.as_ref());
         let new_problems = new_problems(old, new.deprecated.as_ref());
@@ -135,7 +154,7 @@ impl Request<'_> {
 
     async fn write<F: Fed<Capi>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
         let charged = std::slice::from_ref(&self.key);
-        let write = Write { runtime: self.runtime, charged, key: self.key.id().clone() };
+        let write = Write { runtime: self.runtime, charged, key: self.id.clone() };
         write.patch::<F>(patch).await
     }
 
@@ -166,7 +185,8 @@ impl Request<'_> {
         let domain = self.runtime.tools.mail().map(|mail| mail.domain.as_bytes()).unwrap_or_default();
         let account = AccountId::of([b"mailgun".as_slice(), domain]);
         let uid = self.facts.object.uid.clone();
-        let (wanted, answered) = ((self.key.clone(), uid.clone()), (self.key.clone(), uid.clone()));
+        let (id, stored) = (self.id.clone(), self.stored);
+        let (wanted, answered) = ((id.clone(), uid.clone()), (id, uid.clone()));
         Ask {
             subject: uid,
             key: self.key.clone(),
@@ -176,12 +196,13 @@ impl Request<'_> {
             begins_by: None,
             still_wanted: Box::new(move |seen: &mut Seen| {
                 // A mail of a deleted or paused object is not sent.
-                let (key, uid) = wanted;
-                is_there(seen, &key, &uid) && !is_paused(seen, &key) && begins(&mut seen.memory)
+                let (id, uid) = wanted;
+                let is_wanted = |request: StoredRequest<'_>| request.is_there(&uid) && !request.is_paused;
+                stored(seen, &id).is_some_and(is_wanted) && begins(&mut seen.memory)
             }),
             remember: Box::new(move |seen: &mut Seen, answer: Answered<T>| {
-                let (key, uid) = answered;
-                let is_there = is_there(seen, &key, &uid);
+                let (id, uid) = answered;
+                let is_there = stored(seen, &id).is_some_and(|request| request.is_there(&uid));
                 remember(&mut seen.memory, is_there, answer);
             }),
         }
@@ -224,29 +245,4 @@ impl Memory {
             answers.looked = Some(answered);
         }
     }
-}
-
-/// Whether the object or its Cluster is paused.
-fn is_paused(seen: &Seen, key: &Key) -> bool {
-    match key {
-        Key::MailgunCluster(id) => {
-            let cluster = seen.mailgun_clusters.get(id);
-            cluster.is_some_and(|cluster| seen.cluster_is_paused(&cluster.facts.mail.object))
-        }
-        Key::MailgunMachine(id) => {
-            let machine = seen.mailgun_machines.get(id);
-            machine.is_some_and(|machine| seen.machine_is_paused(&machine.facts.mail.object))
-        }
-        Key::DockerCluster(_) | Key::DockerMachine(_) => false,
-    }
-}
-
-/// Whether the object exists and is not being deleted.
-fn is_there(seen: &Seen, key: &Key, uid: &str) -> bool {
-    let mail = match key {
-        Key::MailgunCluster(id) => seen.mailgun_clusters.get(id).map(|cluster| &cluster.facts.mail),
-        Key::MailgunMachine(id) => seen.mailgun_machines.get(id).map(|machine| &machine.facts.mail),
-        Key::DockerCluster(_) | Key::DockerMachine(_) => None,
-    };
-    mail.is_some_and(|mail| mail.object.uid == uid && mail.object.deleting_since.is_none())
 }

@@ -15,7 +15,7 @@ use machinist_runtime::{Fed, Kind, Observed, Stop};
 use super::contract::{Capi, Runtime, World};
 use super::events::{key_of, reference};
 use super::key::Key;
-use super::mail::{self, Request};
+use super::mail::{self, Request, StoredRequest};
 use super::options::Tools;
 
 /// MailgunClusters in the work loop.
@@ -56,7 +56,8 @@ impl Kind<Capi> for MailgunClusters {
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
         let facts = &s.request.mail;
-        let request = Request { runtime, key: Key::MailgunCluster(key_of(&facts.object)), facts };
+        let id = key_of(&facts.object);
+        let request = Request { runtime, key: Key::MailgunCluster(id.clone()), id, facts, stored };
         match action {
             Action::Mail(action) => request.act::<MailgunClusterFacts>(action).await,
             Action::SetStatus(status) => {
@@ -68,4 +69,9 @@ impl Kind<Capi> for MailgunClusters {
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
         Some(reference("MailgunCluster", &s.request.mail.object))
     }
+}
+
+fn stored<'s>(seen: &'s Seen, id: &ObjectKey) -> Option<StoredRequest<'s>> {
+    let facts = &seen.mailgun_clusters.get(id)?.facts.mail;
+    Some(StoredRequest { facts, is_paused: seen.cluster_is_paused(&facts.object) })
 }

@@ -15,7 +15,7 @@ use machinist_runtime::{Fed, Kind, Observed, Stop};
 use super::contract::{Capi, Runtime, World};
 use super::events::{key_of, reference};
 use super::key::Key;
-use super::mail::{self, Request};
+use super::mail::{self, Request, StoredRequest};
 use super::options::Tools;
 
 /// MailgunMachines in the work loop.
@@ -57,7 +57,8 @@ impl Kind<Capi> for MailgunMachines {
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
         let facts = &s.request.mail;
-        let request = Request { runtime, key: Key::MailgunMachine(key_of(&facts.object)), facts };
+        let id = key_of(&facts.object);
+        let request = Request { runtime, key: Key::MailgunMachine(id.clone()), id, facts, stored };
         match action {
             Action::Mail(action) => request.act::<MailgunMachineFacts>(action).await,
             Action::SetStatus(status) => {
@@ -69,4 +70,9 @@ impl Kind<Capi> for MailgunMachines {
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
         Some(reference("MailgunMachine", &s.request.mail.object))
     }
+}
+
+fn stored<'s>(seen: &'s Seen, id: &ObjectKey) -> Option<StoredRequest<'s>> {
+    let facts = &seen.mailgun_machines.get(id)?.facts.mail;
+    Some(StoredRequest { facts, is_paused: seen.machine_is_paused(&facts.object) })
 }

@@ -41,13 +41,9 @@ pub(super) fn open(runtime: &Runtime, seen: &Seen) -> Result<Opened, Error> {
         return Err(Error::new(ErrorKind::Denied, "the credential of the cloud was not read yet"));
     };
     let options = &runtime.tools.options;
-    let (at_once, provider) = (options.calls_at_once, &options.provider);
-    if let Some(opened) = runtime.accounts.opened(&**provider, CREDENTIAL, &Place::WHOLE, current.version) {
-        return Ok(opened);
-    }
-    runtime.accounts.open(
-        provider,
-        at_once,
+    runtime.accounts.open_once(
+        &options.provider,
+        options.calls_at_once,
         CREDENTIAL,
         current.version,
         (&current.credential, &Place::WHOLE),

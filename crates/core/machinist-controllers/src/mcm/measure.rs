@@ -360,18 +360,12 @@ pub(super) fn record(runtime: &Runtime, metrics: &Metrics) {
 /// Returns the queue of a key in Go. A Machine changes its queue when it is deleted.
 pub(super) fn queue_of(seen: &Seen, key: &Key) -> &'static str {
     let is_deleting = |id| seen.machines.get(id).is_some_and(|entry| entry.facts.deleting_since.is_some());
-    match key {
-        Key::Machine(id) if is_deleting(id) => TERMINATION,
-        Key::Machine(_)
-        | Key::Class(_)
-        | Key::Secret(_)
-        | Key::Replacement(_)
-        | Key::Owner(_)
-        | Key::Node(_)
-        | Key::Orphans(_)
-        | Key::Token(_)
-        | Key::Set(_)
-        | Key::Deployment(_) => key.kind(),
+    if let Key::Machine(id) = key
+        && is_deleting(id)
+    {
+        TERMINATION
+    } else {
+        key.kind()
     }
 }
 
