@@ -54,8 +54,9 @@ pub enum WriteKind {
     Create,
     /// PUT or PATCH.
     Update,
-    /// PUT or PATCH of an object because of which other objects are deleted. If the answer is lost,
-    /// a read proves nothing until the write can no longer take effect.
+    /// PUT or PATCH of which a late effect does harm, for example because other objects are deleted
+    /// as a result. If the answer is lost, a read proves nothing until the write can no longer take
+    /// effect.
     TakeAway,
     /// DELETE.
     Delete,

@@ -32,7 +32,8 @@ impl<C: Contract> Write<'_, C> {
         self.patch_object(self.collection::<F>(), WriteKind::Update, patch)
     }
 
-    /// Patches the object, unless the patch is empty. As a result, other objects are deleted.
+    /// Patches the object, unless the patch is empty. As a result, other objects are deleted, or a
+    /// late effect would do harm: the outcome is read only when no effect can follow.
     pub fn patch_that_takes_away<F: Fed<C>>(
         &self,
         patch: GuardedPatch,

@@ -108,7 +108,8 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             let changes = changes.map(|(name, value)| (name.to_owned(), value)).into();
             let patch = GuardedPatch::new(&machine.uid);
             let patch = patch.change_annotations(machine.annotations.as_ref(), &changes);
-            write.patch::<MachineFacts>(patch).await
+            // A late effect would replace the record of a later call.
+            write.patch_that_takes_away::<MachineFacts>(patch).await
         }
         Action::RecordWait(since) => {
             let read = machine.annotations.as_ref();

@@ -72,7 +72,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
             let why =
                 obstacle.why(s).deadline(just_past(deadline), Step::Expect("the Machine is marked Failed"));
             let plan = report(s, &obstacle.operation(), obstacle.state(s), why, obstacle.retry_at(s));
-            plan.no_later_than(just_past(deadline))
+            intent::forget_refused(s, plan).no_later_than(just_past(deadline))
         }
         Some(obstacle) => obstructed(s, &obstacle),
     }

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use machinist_core::minus;
-use machinist_instance::{KeyScope, Place};
+use machinist_core::{Answers, minus};
+use machinist_instance::{ErrorKind, KeyScope, Place};
 
 use super::action::Action;
 use super::snapshot::Snapshot;
 use crate::mcm::facts::CreationIntent;
-use crate::mcm::why::{Plan, Reason, Step, Why};
+use crate::mcm::why::Plan;
 
 /// So long before a token expires, the Machine gets a copy of what only the token records.
 const SPARE: Duration = Duration::from_secs(240);
@@ -35,14 +35,11 @@ pub(super) fn is_kept_without_token(s: &Snapshot, next: &CreationIntent) -> bool
 
 /// Copies the record of earlier calls from the bootstrap token to the Machine before the token
 /// expires. The cluster deletes expired tokens, while a credential or a server may be repaired only
-/// later.
-pub(super) fn keep(s: &Snapshot, plan: Plan<Action>) -> Plan<Action> {
+/// later. The copy is written even if the Machine has calls to make: it may make them again and
+/// again, for example with a credential that opens no account.
+pub(super) fn keep(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     let Some(token) = s.token.ours().filter(|_| s.machine.provider_id.is_none()) else { return plan };
     let Some(expires) = token.expires else { return plan };
-    // The pass after these actions looks again.
-    if !plan.actions.is_empty() {
-        return plan;
-    }
     let is_only_record = !token.intent.is_empty() && s.machine.intent().is_empty();
     if !is_only_record || s.answers.knows_no_creation(&s.process, s.machine.created) {
         return plan;
@@ -51,7 +48,34 @@ pub(super) fn keep(s: &Snapshot, plan: Plan<Action>) -> Plan<Action> {
     if s.now < at {
         return plan.no_later_than(at);
     }
-    let next = Step::Expect("the record stays when the bootstrap token expires");
-    let why = Why::new(Reason::Writing("recording where the instance was created"), next);
-    Plan::act(Action::RecordIntent(token.intent.clone()), why)
+    let ends_the_need = |action: &Action| {
+        matches!(
+            action,
+            Action::Record { .. }
+                | Action::RecordIntent(_)
+                | Action::DeleteToken(_)
+                | Action::AddFinalizer { .. }
+                | Action::RemoveFinalizer
+        )
+    };
+    if !plan.actions.iter().any(ends_the_need) {
+        plan.actions.insert(0, Action::RecordIntent(token.intent.clone()));
+    }
+    plan
+}
+
+/// Removes the record of a call that the credential was refused, if no call had an effect. Otherwise
+/// the next process would wait for the account of that credential, although it has no instance.
+pub(super) fn forget_refused(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
+    let failure = Answers::failure(s.answers.ensure.as_ref());
+    let is_denied = failure.is_some_and(|(error, _)| error.kind == ErrorKind::Denied);
+    if !is_denied || !s.answers.knows_no_creation(&s.process, s.machine.created) {
+        return plan;
+    }
+    if let Some(token) = s.token.ours().filter(|token| !token.intent.is_empty()) {
+        plan.actions.push(Action::DeleteToken(Box::new(token.clone())));
+    } else if !s.machine.intent().is_empty() {
+        plan.actions.push(Action::RecordIntent(CreationIntent::default()));
+    }
+    plan
 }

@@ -787,13 +787,13 @@ fn an_instance_is_looked_for_before_creation_times_out() {
     late().check(expect![[r#"
         do    driver: find m
         why   waiting for the cloud to look up the instance; next: the Machine is marked Failed if it has no instance
-        wait  for a change
+        wait  until 2027-01-15T08:12:40Z
     "#]]);
     late().found(-5, Ok(Sighting::Present(instance()))).check(expect![[r#"
         do    machine: record node m and sim:///i-1
         do    status: Pending, Create Processing "Creating machine on cloud provider"
         why   recording the instance; next: the Node joins
-        wait  for a change
+        wait  until 2027-01-15T08:12:40Z
     "#]]);
     late().found(-3, Err(error(ErrorKind::Unavailable, "no"))).check(expect![[r#"
         why   the cloud failed once to look up the instance (unavailable): no; since 2027-01-15T07:59:58Z; next: try again to look up the instance at 2027-01-15T08:00:03Z
@@ -1768,7 +1768,7 @@ fn a_new_leader_waits_for_calls_of_its_predecessor() {
     world().token(1300).with(find_then_create).with(settled).check(expect![[r#"
         do    driver: ensure
         why   waiting for the cloud to create the instance; next: the cloud answers
-        wait  for a change
+        wait  until 2027-01-15T08:17:40Z
     "#]]);
     let young = world().created(-1).token(1300).with(find_then_create).plan();
     assert!(matches!(young.actions[..], [Action::Ensure { .. }]), "no predecessor knew it: {young:?}");

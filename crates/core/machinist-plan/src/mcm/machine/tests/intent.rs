@@ -121,3 +121,30 @@ fn the_deletion_of_a_machine_keeps_the_record_too() {
     assert_eq!(written(deleting(239)).and_then(|intent| intent.place), Some(Place::new("a")));
     assert_eq!(written(deleting(300)), None);
 }
+
+/// The credential opens no account, so the list fails in each pass.
+#[test]
+fn a_pass_with_calls_keeps_the_record_too() {
+    let listing =
+        |seconds| taken_over(expires(moved("a", "b"), seconds)).with(|s| s.ownership.intended = account("b"));
+    let actions =
+        |world: World| -> Vec<String> { world.plan().actions.iter().map(ToString::to_string).collect() };
+    assert_eq!(actions(listing(239)), [RECORD, "driver: list"]);
+    assert_eq!(actions(listing(300)), ["driver: list"]);
+    assert_eq!(listing(300).plan().wait, Wait::Until(at(60)));
+}
+
+/// After a change of leader, the account of a refused credential would count as the account of an
+/// instance, and the corrected credential as another account.
+#[test]
+fn a_denied_call_leaves_no_record() {
+    let refused = |kind| world().token(1300).ensured(Err(error(kind, "no")));
+    let last = |world: World| world.plan().actions.last().map(ToString::to_string).unwrap_or_default();
+    assert_eq!(last(refused(ErrorKind::Denied)), "token i8uopf: delete");
+    assert!(!last(refused(ErrorKind::Exhausted)).contains("token"));
+    let without_token = |kind| refused(kind).intended().with(|s| s.token = Token::Free(token_id(UID, 0)));
+    assert_eq!(written(without_token(ErrorKind::Denied)), Some(CreationIntent::default()));
+    assert_eq!(written(without_token(ErrorKind::Exhausted)), None);
+    // An earlier process may have created the instance with this credential.
+    assert!(!last(taken_over(refused(ErrorKind::Denied))).contains("delete"));
+}
