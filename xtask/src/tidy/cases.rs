@@ -9,6 +9,9 @@ use anyhow::Result;
 use super::findings::Findings;
 use super::workspace::Workspace;
 
+/// The page with a sentence and the tests of each case.
+const PAGE: &str = "docs/src/develop/acceptance-cases.md";
+
 /// The cases are T-01 to this one.
 const LAST: u32 = 110;
 
@@ -25,7 +28,22 @@ pub(super) fn tested(workspace: &Workspace) -> Result<Findings> {
         });
         tested.extend(names.flat_map(ids));
     }
-    Ok(judge(&tested))
+    let mut findings = judge(&tested);
+    for (file, test) in tests_named_in(&workspace.text_of(PAGE)?) {
+        let path = format!("crates/{file}");
+        let is_listed = workspace.files.iter().any(|file| *file == path);
+        if !is_listed || !workspace.text_of(&path)?.contains(&format!("fn {test}(")) {
+            findings.fault(format!("{PAGE} names {file}::{test}, which does not exist"));
+        }
+    }
+    Ok(findings)
+}
+
+/// The tests that a page names as `path::name`, with paths below `crates/`.
+fn tests_named_in(page: &str) -> Vec<(&str, &str)> {
+    // Every second part lies between backticks.
+    let quoted = page.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    quoted.filter_map(|text| text.split_once("::")).filter(|(file, _)| file.ends_with(".rs")).collect()
 }
 
 fn judge(tested: &BTreeSet<u32>) -> Findings {
@@ -69,6 +87,12 @@ fn ids(name: &str) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_page_names_tests_by_file_and_name() {
+        let page = "| T-1 | A claim about `a::b`. | `core/a/tests.rs::t_01_a`, `b/c.rs::t_01_b` |";
+        assert_eq!(tests_named_in(page), [("core/a/tests.rs", "t_01_a"), ("b/c.rs", "t_01_b")]);
+    }
 
     #[test]
     fn the_name_of_a_test_begins_with_its_cases() {

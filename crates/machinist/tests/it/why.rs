@@ -304,6 +304,19 @@ async fn the_answer_without_a_controller() {
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
 
+    // A class without a provider is not explained as one of the simulated cloud.
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "unnamed"},
+        "providerSpec": {"instanceType": "small"}
+    });
+    world.post(&format!("{MACHINES}/machineclasses"), class).await;
+    world.machine("unnamed", "unnamed").await;
+    let mut command = machinist("why machine/unnamed --controller http://127.0.0.1:1");
+    let ended = Ended::of(command.env("KUBECONFIG", &world.up.kubeconfig));
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    let expected = "the class names no provider, so only its controller can explain it";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+
     // The deepest allowed object. A parser of whole lists would fail on it.
     let deep = (0..125).fold(json!(1), |below, _| json!({"k": below}));
     let class = json!({
