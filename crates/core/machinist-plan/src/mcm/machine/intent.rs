@@ -64,8 +64,9 @@ pub(super) fn keep(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     plan
 }
 
-/// Removes the record of a call that the credential was refused, if no call had an effect. Otherwise
-/// the next process would wait for the account of that credential, although it has no instance.
+/// Removes the record of a call that was refused because of its credential, if no call had an
+/// effect. Otherwise the next process would wait for the account of that credential, although it
+/// has no instance.
 pub(super) fn forget_refused(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     let failure = Answers::failure(s.answers.ensure.as_ref());
     let is_denied = failure.is_some_and(|(error, _)| error.kind == ErrorKind::Denied);
