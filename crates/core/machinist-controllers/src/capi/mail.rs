@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::contract::{Capi, Runtime, World, Write};
 use super::engine::next_failures;
-use super::events::{reference, report_problems};
+use super::events::{key_of, reference, report_problems};
 use super::key::Key;
 use super::options::MailOptions;
 use super::patch;
@@ -59,7 +59,6 @@ pub(super) fn observe(runtime: &Runtime, world: &World, uid: &str, options: &Mai
 pub(super) struct Request<'a> {
     pub runtime: &'a Arc<Runtime>,
     pub key: Key,
-    pub id: ObjectKey,
     pub facts: &'a MailRequestFacts,
     pub stored: Stored,
 }
@@ -105,9 +104,9 @@ impl Request<'_> {
 
     /// Writes the status, and reports the problems that it is the first to show.
     pub(super) async fn set_status<F: Fed<Capi>>(self, kind: &str, new: &MailStatus) -> Result<(), Stop> {
-        let Self { runtime, ref key, id, facts, stored: _ } = self;
+        let Self { runtime, ref key, facts, stored: _ } = self;
         let patch = patch::status(&facts.object, facts.status.as_ref(), new);
-        let write = Write { runtime, charged: std::slice::from_ref(key), key: id };
+        let write = Write { runtime, charged: std::slice::from_ref(key), key: key_of(&facts.object) };
         write.patch_status::<F>(patch).await?;
         let old = facts.status.as_ref().and_then(|old| old.deprecated.as_ref());
         let new_problems = new_problems(old, new.deprecated.as_ref());
@@ -154,7 +153,7 @@ impl Request<'_> {
 
     async fn write<F: Fed<Capi>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
         let charged = std::slice::from_ref(&self.key);
-        let write = Write { runtime: self.runtime, charged, key: self.id.clone() };
+        let write = Write { runtime: self.runtime, charged, key: key_of(&self.facts.object) };
         write.patch::<F>(patch).await
     }
 
@@ -185,7 +184,7 @@ impl Request<'_> {
         let domain = self.runtime.tools.mail().map(|mail| mail.domain.as_bytes()).unwrap_or_default();
         let account = AccountId::of([b"mailgun".as_slice(), domain]);
         let uid = self.facts.object.uid.clone();
-        let (id, stored) = (self.id.clone(), self.stored);
+        let (id, stored) = (key_of(&self.facts.object), self.stored);
         let (wanted, answered) = ((id.clone(), uid.clone()), (id, uid.clone()));
         Ask {
             subject: uid,

@@ -56,8 +56,7 @@ impl Kind<Capi> for MailgunClusters {
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
         let facts = &s.request.mail;
-        let id = key_of(&facts.object);
-        let request = Request { runtime, key: Key::MailgunCluster(id.clone()), id, facts, stored };
+        let request = Request { runtime, key: Key::MailgunCluster(key_of(&facts.object)), facts, stored };
         match action {
             Action::Mail(action) => request.act::<MailgunClusterFacts>(action).await,
             Action::SetStatus(status) => {

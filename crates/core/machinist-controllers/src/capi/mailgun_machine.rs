@@ -57,8 +57,7 @@ impl Kind<Capi> for MailgunMachines {
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
         let facts = &s.request.mail;
-        let id = key_of(&facts.object);
-        let request = Request { runtime, key: Key::MailgunMachine(id.clone()), id, facts, stored };
+        let request = Request { runtime, key: Key::MailgunMachine(key_of(&facts.object)), facts, stored };
         match action {
             Action::Mail(action) => request.act::<MailgunMachineFacts>(action).await,
             Action::SetStatus(status) => {

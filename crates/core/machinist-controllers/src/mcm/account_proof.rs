@@ -10,7 +10,7 @@ use machinist_core::ownership::{Others, Ownership, shows_account};
 use machinist_core::{Answers, Process};
 use machinist_driver::{Provider, Providers};
 use machinist_instance::{AccountId, Instance, Marks, Place, ProviderId, RecordedId, Sighting};
-use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, Token};
+use machinist_plan::mcm::facts::{ClassFacts, CreationIntent, MachineFacts};
 use serde_json::Value;
 
 use super::memory::Opener;
@@ -19,7 +19,8 @@ use super::seen::{BY_CLASS, Seen};
 /// Inputs of the decision about ownership.
 pub(crate) struct Asked<'a> {
     pub answers: &'a Answers,
-    pub token: &'a Token,
+    /// Where the last call may have created the instance.
+    pub intent: &'a CreationIntent,
     pub process: &'a Process,
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn ownership(
     account: Option<AccountId>,
     asked: &Asked<'_>,
 ) -> Ownership {
-    let intended = asked.token.last_intent(machine).account;
+    let intended = asked.intent.account.clone();
     let recorded = machine.account();
     let mut ownership = Ownership { account, recorded, intended, ..Ownership::default() };
     let Some(today) = &ownership.account else { return ownership };

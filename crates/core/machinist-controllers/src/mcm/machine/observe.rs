@@ -13,7 +13,7 @@ use machinist_instance::{Credential, Error, KeyScope, Place, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::{Eviction, NodeVolumes};
 use machinist_plan::mcm::facts::{
-    ClassFacts, JOINED_AS, MachineFacts, NodeFacts, NodeMarks, PodFacts, Token,
+    ClassFacts, CreationIntent, JOINED_AS, MachineFacts, NodeFacts, NodeMarks, PodFacts,
 };
 use machinist_plan::mcm::machine::{
     KeyScopeFacts, MachineIdentity, OtherNode, PlaceFacts, SecretNeed, Snapshot, owner,
@@ -66,11 +66,12 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     let class_error = to_be_made.and_then(|class| class_error(runtime, class));
     let identity = identity(runtime, seen, &machine, node.map(|node| &*node.facts));
     let token = token(seen, &machine);
-    let place = place(runtime, &machine, class.map(|class| &**class), &token, &answers);
+    let intent = token.last_intent(&machine);
+    let place = place(runtime, &machine, class.map(|class| &**class), &intent, &answers);
     let provider = provider_of(runtime, class.map(|class| &**class), &machine);
     let key_scope = KeyScopeFacts {
         called: answers.called_within.clone(),
-        intended: token.last_intent(&machine).key_scope,
+        intended: intent.key_scope.clone(),
         of_class: to_be_made
             .filter(|class| serves(runtime, &**provider, class))
             .map_or(KeyScope::WHOLE, |class| provider.key_scope(&class.provider_spec)),
@@ -84,7 +85,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         listed: opened.as_ref().and_then(|opened| listed(&opened.account, identity.recorded.ours()?)),
         is_crowd: is_deleting && seen.machines.by_index(DELETING, YES).nth(CROWD - 1).is_some(),
     };
-    let asked = account_proof::Asked { answers: &answers, token: &token, process: &process };
+    let asked = account_proof::Asked { answers: &answers, intent: &intent, process: &process };
     let needs_initialization = class.is_some_and(|class| provider.needs_initialization(&class.provider_spec));
     let observes_boot = opened.as_ref().is_some_and(|opened| opened.driver.bootstrap().is_some());
     let volumes = if may_be_drained {
@@ -153,7 +154,7 @@ fn place(
     runtime: &Runtime,
     machine: &MachineFacts,
     class: Option<&ClassFacts>,
-    token: &Token,
+    intent: &CreationIntent,
     answers: &Answers,
 ) -> PlaceFacts {
     let provider = provider_of(runtime, class, machine);
@@ -168,7 +169,7 @@ fn place(
     let recorded = provider.parse_id(machine.spec.provider_id().unwrap_or_default());
     // The intended call may have had no effect, for example because its place does not exist.
     let knows_no_call = || answers.knows_no_creation(&runtime.process_facts(None), machine.created);
-    let intended = token.last_intent(machine).place.filter(|_| !knows_no_call());
+    let intended = intent.place.clone().filter(|_| !knows_no_call());
     PlaceFacts {
         of_id: recorded.ours().and_then(|id| provider.place_of(id)),
         recorded: machine.place(),

@@ -201,7 +201,7 @@ fn token_lifetime(s: &Snapshot) -> Duration {
 /// Returns how long an existing token must last. If an earlier call may have created the instance,
 /// the instance may still need the token that it got, so that token is replaced later.
 fn token_must_last(s: &Snapshot) -> Duration {
-    let is_unused = s.answers.knows_no_creation(&s.process, s.machine.created);
+    let is_unused = s.knows_no_creation();
     if is_unused { token_lifetime(s) } else { token_lifetime(s) / 2 }
 }
 

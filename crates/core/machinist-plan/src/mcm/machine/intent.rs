@@ -30,7 +30,7 @@ pub(super) fn of_next_call(s: &Snapshot) -> CreationIntent {
 
 /// Whether the record of earlier calls is not needed, or stays, when the token is deleted.
 pub(super) fn is_kept_without_token(s: &Snapshot, next: &CreationIntent) -> bool {
-    s.answers.knows_no_creation(&s.process, s.machine.created) || s.machine.intent() == *next
+    s.knows_no_creation() || s.machine.intent() == *next
 }
 
 /// Copies the record of earlier calls from the bootstrap token to the Machine before the token
@@ -41,7 +41,7 @@ pub(super) fn keep(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     let Some(token) = s.token.ours().filter(|_| s.machine.provider_id.is_none()) else { return plan };
     let Some(expires) = token.expires else { return plan };
     let is_only_record = !token.intent.is_empty() && s.machine.intent().is_empty();
-    if !is_only_record || s.answers.knows_no_creation(&s.process, s.machine.created) {
+    if !is_only_record || s.knows_no_creation() {
         return plan;
     }
     let at = minus(expires, SPARE);
@@ -70,7 +70,7 @@ pub(super) fn keep(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
 pub(super) fn forget_refused(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     let failure = Answers::failure(s.answers.ensure.as_ref());
     let is_denied = failure.is_some_and(|(error, _)| error.kind == ErrorKind::Denied);
-    if !is_denied || !s.answers.knows_no_creation(&s.process, s.machine.created) {
+    if !is_denied || !s.knows_no_creation() {
         return plan;
     }
     if let Some(token) = s.token.ours().filter(|token| !token.intent.is_empty()) {

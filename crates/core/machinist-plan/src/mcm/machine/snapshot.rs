@@ -188,6 +188,11 @@ impl Snapshot {
         self.defaults.creation_timeout_of(&self.machine)
     }
 
+    /// Whether no call of any process has had an effect for the Machine.
+    pub(super) fn knows_no_creation(&self) -> bool {
+        self.answers.knows_no_creation(&self.process, self.machine.created)
+    }
+
     pub(super) fn key(&self) -> InstanceKey {
         self.machine.key()
     }
