@@ -4,16 +4,20 @@
 //! controller can report it to users. Three rules are ours: an absent selector is an error (Go
 //! panics), and so are an invalid duration (Go cannot read the object at all) and a negative limit.
 //!
-//! Deliberately absent: `matchExpressions` are not compared with the template's labels. An empty
-//! selector is not an error here; the controller rejects it with an Event.
+//! A fourth rule of ours: `matchExpressions` must select the template's labels, as `matchLabels`
+//! must. Otherwise a set would release each Machine that it creates, and create another one.
+//!
+//! Deliberately absent: an empty selector is not an error here; the controller rejects it with an
+//! Event.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use machinist_labels::MAX_VALUE_LEN;
+use machinist_labels::{MAX_VALUE_LEN, Selector};
 
+use crate::constants::labels::MACHINE_TEMPLATE_HASH;
 use crate::duration::DurationText;
 use crate::mcm::{
     InPlaceUpdateStrategy, Machine, MachineClass, MachineDeployment, MachineSet, MachineSpec,
@@ -76,7 +80,7 @@ pub fn machine_duration_error(spec: &MachineSpec) -> Option<FieldError> {
 pub fn validate_machine_set(set: &MachineSet) -> Vec<FieldError> {
     let mut found = Findings::default();
     check_replicas(&mut found, set.spec.replicas());
-    check_selector(&mut found, set.spec.selector.as_ref(), &set.spec.template);
+    check_selector(&mut found, set.spec.selector.as_ref(), &set.spec.template, |_| true);
     check_spec(&mut found, "spec.template.spec", &set.spec.template.spec);
     found.errors
 }
@@ -85,7 +89,9 @@ pub fn validate_machine_set(set: &MachineSet) -> Vec<FieldError> {
 pub fn validate_machine_deployment(deployment: &MachineDeployment) -> Vec<FieldError> {
     let mut found = Findings::default();
     check_replicas(&mut found, deployment.spec.replicas());
-    check_selector(&mut found, deployment.spec.selector.as_ref(), &deployment.spec.template);
+    // The controller adds this label to the template of a set.
+    let is_known = |key: &str| key != MACHINE_TEMPLATE_HASH;
+    check_selector(&mut found, deployment.spec.selector.as_ref(), &deployment.spec.template, is_known);
     check_strategy(&mut found, deployment.spec.strategy.as_ref());
     check_spec(&mut found, "spec.template.spec", &deployment.spec.template.spec);
     found.errors
@@ -158,7 +164,14 @@ fn check_replicas(found: &mut Findings, replicas: i32) {
     }
 }
 
-fn check_selector(found: &mut Findings, selector: Option<&LabelSelector>, template: &MachineTemplateSpec) {
+/// Checks that a selector selects the labels of the template. Expressions about labels that are not
+/// known yet are not compared.
+fn check_selector(
+    found: &mut Findings,
+    selector: Option<&LabelSelector>,
+    template: &MachineTemplateSpec,
+    is_known: impl Fn(&str) -> bool,
+) {
     let Some(selector) = selector else {
         found.add("spec.selector", "a label selector", NOTHING);
         return;
@@ -174,6 +187,51 @@ fn check_selector(found: &mut Findings, selector: Option<&LabelSelector>, templa
                 got,
             );
         }
+    }
+    for (index, expression) in selector.match_expressions.iter().flatten().enumerate() {
+        let path = format!("spec.selector.matchExpressions[{index}]");
+        if check_expression(found, &path, expression) && is_known(&expression.key) {
+            check_match(found, &path, expression, &template.metadata.labels);
+        }
+    }
+}
+
+/// Checks operator and values of an expression, and returns whether they are valid.
+fn check_expression(found: &mut Findings, path: &str, expression: &LabelSelectorRequirement) -> bool {
+    let has_values = expression.values.iter().flatten().next().is_some();
+    match (expression.operator.as_str(), has_values) {
+        ("In" | "NotIn", true) | ("Exists" | "DoesNotExist", false) => return true,
+        ("In" | "NotIn", false) => found.add(&format!("{path}.values"), "at least one value", NOTHING),
+        ("Exists" | "DoesNotExist", true) => {
+            let values = expression.values.as_deref().unwrap_or_default().join(", ");
+            found.add(&format!("{path}.values"), &format!("none with {}", expression.operator), values);
+        }
+        (operator, _) => {
+            let got = if operator.is_empty() { NOTHING.to_owned() } else { format!("{operator:?}") };
+            found.add(&format!("{path}.operator"), "In, NotIn, Exists or DoesNotExist", got);
+        }
+    }
+    false
+}
+
+/// Checks that an expression selects these labels.
+fn check_match(
+    found: &mut Findings,
+    path: &str,
+    expression: &LabelSelectorRequirement,
+    labels: &BTreeMap<String, String>,
+) {
+    let LabelSelectorRequirement { key, operator, values } = expression;
+    let values: BTreeSet<String> = values.iter().flatten().cloned().collect();
+    let wanted = match values.len() {
+        0 => operator.clone(),
+        _ => format!("{operator} {}", values.iter().map(String::as_str).collect::<Vec<_>>().join(", ")),
+    };
+    let mut selector = Selector::default();
+    selector.add_expression(key.clone(), operator, values);
+    if !selector.selects(labels) {
+        let got = labels.get(key).map_or_else(|| NOTHING.to_owned(), |value| format!("{value:?}"));
+        found.add(path, &format!("the template's label {key} to be {wanted}"), got);
     }
 }
 
@@ -313,6 +371,59 @@ mod tests {
                 "spec.selector: expected a label selector, got nothing",
                 "spec.template.spec.class.kind: expected MachineClass, got nothing",
                 "spec.template.spec.class.name: expected the name of a MachineClass, got nothing",
+            ]
+        );
+    }
+
+    #[test]
+    fn expressions_must_select_the_template_too() {
+        let told_of = |expressions: Value| {
+            let set =
+                json!({"spec": {"selector": {"matchExpressions": expressions}, "template": template()}});
+            let mut whole = deployment(json!({"type": "Recreate"}));
+            whole["spec"]["selector"]["matchExpressions"] = expressions.clone();
+            let both = [told(validate_machine_set, set), told(validate_machine_deployment, whole)];
+            assert_eq!(both[0], both[1], "{expressions}");
+            both[0].clone()
+        };
+        let good = json!([
+            {"key": "name", "operator": "In", "values": ["v", "w"]},
+            {"key": "name", "operator": "NotIn", "values": ["v"]},
+            {"key": "name", "operator": "Exists"},
+            {"key": "tier", "operator": "DoesNotExist"},
+        ]);
+        assert_eq!(told_of(good), [""; 0]);
+        let bad = json!([
+            {"key": "name", "operator": "Maybe", "values": ["w"]},
+            {"key": "name", "operator": "In"},
+            {"key": "name", "operator": "Exists", "values": ["w"]},
+            {"key": "name", "operator": "In", "values": ["u", "v"]},
+            {"key": "tier", "operator": "Exists"},
+        ]);
+        assert_eq!(
+            told_of(bad),
+            [
+                "spec.selector.matchExpressions[0].operator: expected In, NotIn, Exists or DoesNotExist, got \"Maybe\"",
+                "spec.selector.matchExpressions[1].values: expected at least one value, got nothing",
+                "spec.selector.matchExpressions[2].values: expected none with Exists, got w",
+                "spec.selector.matchExpressions[3]: expected the template's label name to be In u, v, got \"w\"",
+                "spec.selector.matchExpressions[4]: expected the template's label tier to be Exists, got nothing",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_deployment_may_select_the_hash_that_its_sets_get() {
+        let mut object = deployment(json!({"type": "Recreate"}));
+        let exists = json!([{"key": "machine-template-hash", "operator": "Exists"}]);
+        object["spec"]["selector"]["matchExpressions"] = exists.clone();
+        assert_eq!(told(validate_machine_deployment, object), [""; 0]);
+        let set = json!({"spec": {"selector": {"matchExpressions": exists}, "template": template()}});
+        assert_eq!(
+            told(validate_machine_set, set),
+            [
+                "spec.selector.matchExpressions[0]: expected the template's label machine-template-hash to be Exists, \
+                 got nothing"
             ]
         );
     }

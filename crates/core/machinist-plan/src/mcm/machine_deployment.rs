@@ -191,6 +191,11 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
         s.sets.iter().all(|owned| rollout::specified(owned) == 0 && rollout::has_no_machines(owned));
     let replicas = if is_alone { s.deployment.replicas() } else { 0 };
     let set = new_set(&s.deployment, attempt, replicas, next_revision(s, None), size_annotations(s));
+    if let Some(refusal) = template::unselected(&s.deployment, &set) {
+        let fix = Step::Fix(format!("fix {}", refusal.field));
+        let why = Why::new(McmReason::InvalidSpec(refusal.message.clone()), fix);
+        return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
+    }
     if let Some(message) = &s.set_failure {
         return again(s, set, message.clone());
     }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::generated::{hash_of_bytes, suffix};
 use crate::mcm::facts::{MachineDeploymentFacts, PROTECTED_FROM_AUTOSCALER};
 use crate::mcm::machine_set::names::RESERVED_NUMBERS;
+use crate::mcm::refusal::Refusal;
 
 /// Annotations of this program that belong to one set.
 const OF_A_SET: [&str; 2] = [RESERVED_NUMBERS, PROTECTED_FROM_AUTOSCALER];
@@ -170,6 +171,23 @@ pub fn new_set(
         },
         status: None,
     }
+}
+
+/// Returns why a set must not be created: the deployment would not select it. It would release the
+/// set with its Machines, and create another one, without end. The validation of the deployment
+/// does not know the label with the hash.
+pub(super) fn unselected(deployment: &MachineDeploymentFacts, set: &MachineSet) -> Option<Refusal> {
+    const FIELD: &str = "spec.selector";
+    let labels = set.metadata.labels.as_ref()?;
+    if deployment.selector.as_ref().is_some_and(|selector| selector.selects(labels)) {
+        return None;
+    }
+    let hash = labels.get(labels::MACHINE_TEMPLATE_HASH)?;
+    let message = format!(
+        "{FIELD}: expected to select the template's labels with {}={hash}, which the controller adds",
+        labels::MACHINE_TEMPLATE_HASH
+    );
+    Some(Refusal::invalid(FIELD, message))
 }
 
 /// Returns the owner reference that makes a deployment the controller of a set.

@@ -262,6 +262,28 @@ fn t_83_t_84_an_invalid_deployment_is_not_reconciled() {
     }
 }
 
+/// Otherwise the deployment would release each set that it creates, with its Machines.
+#[test]
+fn no_set_is_created_that_would_not_be_selected() {
+    let other = json!({"key": "name", "operator": "NotIn", "values": ["w"]});
+    let unknown = json!({"key": "name", "operator": "Maybe", "values": ["w"]});
+    let hash = json!({"key": "machine-template-hash", "operator": "DoesNotExist"});
+    for (expression, expected) in [
+        (other, "spec.selector.matchExpressions[0]: expected the template's label name to be NotIn w"),
+        (unknown, "spec.selector.matchExpressions[0].operator: expected In, NotIn, Exists"),
+        (hash, "spec.selector: expected to select the template's labels with machine-template-hash="),
+    ] {
+        let selector = json!({"matchLabels": {"name": "w"}, "matchExpressions": [expression]});
+        let plan = plan(&world(3).field("/spec/selector", selector).snapshot());
+        assert!(plan.why.reason.to_string().contains(expected), "{plan}");
+        assert!(!plan.actions.iter().any(|action| matches!(action, Action::CreateSet(_))), "{plan}");
+    }
+    let exists = json!({"key": "machine-template-hash", "operator": "Exists"});
+    let selector = json!({"matchLabels": {"name": "w"}, "matchExpressions": [exists]});
+    let plan = plan(&world(3).field("/spec/selector", selector).snapshot());
+    assert!(plan.actions.iter().any(|action| matches!(action, Action::CreateSet(_))), "{plan}");
+}
+
 #[test]
 fn t_83_an_invalid_empty_deployment_is_not_available() {
     let mut world = world(0).field("/spec/selector", json!({}));

@@ -205,6 +205,21 @@ fn an_empty_selector_adopts_no_machine() {
     "#]]);
 }
 
+/// Otherwise the set would release each Machine that it creates, and create another one.
+#[test]
+fn no_machine_is_created_that_would_not_be_selected() {
+    for (operator, values) in
+        [("NotIn", json!(["s"])), ("Maybe", json!(["s"])), ("DoesNotExist", json!(null))]
+    {
+        let expression = json!({"key": "app", "operator": operator, "values": values});
+        let selector = json!({"matchLabels": {"app": "s"}, "matchExpressions": [expression]});
+        let plan = plan(&world(3).field("/spec/selector", selector).snapshot());
+        let reason = plan.why.reason.to_string();
+        assert!(reason.contains("spec.selector.matchExpressions[0]"), "{plan}");
+        assert!(!plan.actions.iter().any(|action| matches!(action, Action::Create { .. })), "{plan}");
+    }
+}
+
 // === claiming ===
 
 #[test]
