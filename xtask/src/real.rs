@@ -206,7 +206,7 @@ const LANES: &[Lane] = &[
     },
     outage(
         "outage-cut-off",
-        When::EachChange,
+        When::All,
         "a drain and joins while the API server of the Nodes is away",
         DEFAULT_GRACE,
         &["cut-off"],
