@@ -102,6 +102,12 @@ pub struct Entry<F> {
     pub facts: Arc<F>,
 }
 
+impl<F> AsRef<F> for Entry<F> {
+    fn as_ref(&self) -> &F {
+        &self.facts
+    }
+}
+
 impl<F> Clone for Entry<F> {
     fn clone(&self) -> Self {
         Self {

@@ -10,6 +10,7 @@
 //! orphaned_node       releases a Node whose Machine is gone
 //! orphaned_token      deletes a bootstrap token whose Machine is gone
 //! late_adoption, lost_owner, live, refusal, status   rules that several kinds share
+//! node_choice         which Node is the Node of a Machine
 //! drain               which pods leave a Node, and how
 //! reads               reads from the API server, because a store may be older
 //! facts, why          as in each contract
@@ -25,6 +26,7 @@ pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_set;
+pub mod node_choice;
 pub mod orphan;
 pub mod orphaned_node;
 pub mod orphaned_token;

@@ -1,6 +1,5 @@
 //! Collects the facts of one decision about a Machine, and opens the account of its class.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use machinist_plan::mcm::facts::{
 use machinist_plan::mcm::machine::{
     KeyScopeFacts, MachineIdentity, OtherNode, PlaceFacts, SecretNeed, Snapshot, owner,
 };
-use machinist_plan::mcm::{Reads, TargetSilence, TokenUse};
+use machinist_plan::mcm::{Reads, TargetSilence, TokenUse, node_choice};
 use machinist_runtime::{Account, Opened, fingerprint};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -231,12 +230,6 @@ fn listed(account: &Account, id: &ProviderId) -> Option<Listed> {
 }
 
 /// Returns the Node of a Machine.
-///
-/// The label `node` may be missing or wrong: users set and remove labels, and a kubelet may
-/// register under another name. So the named Node counts only if nothing shows that another Node
-/// belongs to the recorded instance. Otherwise the Machine would be deleted without a drain, and
-/// its Node would be left behind. Of several Nodes of the instance, the best one counts, see
-/// [`nodes_of_instance`].
 pub(crate) fn node_of<'w>(
     runtime: &Runtime,
     seen: &'w Seen,
@@ -244,29 +237,13 @@ pub(crate) fn node_of<'w>(
 ) -> Option<&'w Entry<NodeFacts>> {
     let named = seen.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
     let Some(recorded) = machine.spec.provider_id() else { return named };
-    let is_own =
-        |node: &&Entry<NodeFacts>| is_same_instance(runtime, Some(recorded), node.facts.provider_id());
-    let is_labelled = |node: &&Entry<NodeFacts>| node.facts.machine_name() == Some(&machine.name);
-    let has_no_id = |node: &&Entry<NodeFacts>| node.facts.provider_id().is_none();
-    let own = || nodes_of_instance(runtime, seen, machine).into_iter().next();
-    let by_label = || seen.nodes.by_index(BY_MACHINE, &machine.name).map(|(_, node)| node);
-    if machine.node.is_none() {
-        return own().or_else(|| by_label().next()).or(named);
-    }
-    own()
-        .or_else(|| named.filter(has_no_id).filter(is_labelled))
-        // A label on a Node of another instance is a leftover.
-        .or_else(|| by_label().find(|node| is_own(node) || has_no_id(node)))
-        .or(named)
+    let is_own = |node: &NodeFacts| is_same_instance(runtime, Some(recorded), node.provider_id());
+    let own = nodes_of_instance(runtime, seen, machine).into_iter().next();
+    let labelled = seen.nodes.by_index(BY_MACHINE, &machine.name).map(|(_, node)| node);
+    node_choice::choose(machine, is_own, own, labelled, named)
 }
 
 /// Returns the Nodes of the recorded instance, the best one first.
-///
-/// A kubelet that registers under another name leaves a Node that is no longer Ready. A Node that
-/// is Ready counts more, and of two such Nodes the newer one. While the Machine lives, a Node that
-/// a user deletes counts least unless it is Ready and the newest: a leftover may be Ready for a
-/// while longer. While the Machine is being deleted, a Node with pods to remove counts most, so
-/// that all Nodes are drained one after the other.
 fn nodes_of_instance<'w>(
     runtime: &Runtime,
     seen: &'w Seen,
@@ -280,18 +257,13 @@ fn nodes_of_instance<'w>(
     let is_listed = |named: &&Entry<NodeFacts>| nodes.iter().any(|node| node.uid == named.uid);
     let other = named.filter(is_own).filter(|named| !is_listed(named));
     nodes.extend(other);
-    let is_deleting = machine.deleting_since.is_some();
-    let newest = nodes.iter().map(|node| node.facts.created).max();
     let evictions = seen.memory.evictions.get(&machine.uid);
     let is_answered = |pod: &PodFacts| {
         evictions.and_then(|evictions| evictions.get(&pod.uid)).is_some_and(Eviction::is_answered_deletion)
     };
-    nodes.sort_by_cached_key(|node| {
-        let mut pods = seen.pods.by_index(BY_NODE, &node.facts.name).map(|(_, pod)| &pod.facts);
-        let has_pods = is_deleting && pods.any(|pod| pod.leaves_in_a_drain() && !is_answered(pod));
-        let is_live = node.facts.is_ready() && Some(node.facts.created) == newest;
-        let stays = is_deleting || is_live || node.facts.deleting_since.is_none();
-        Reverse((stays, has_pods, node.facts.is_ready(), node.facts.created, node.facts.name.clone()))
+    node_choice::best_first(machine, &mut nodes, |node| {
+        let mut pods = seen.pods.by_index(BY_NODE, &node.name).map(|(_, pod)| &pod.facts);
+        pods.any(|pod| pod.leaves_in_a_drain() && !is_answered(pod))
     });
     nodes
 }
