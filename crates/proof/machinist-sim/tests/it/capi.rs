@@ -17,5 +17,5 @@ fn crashes_of_cluster_api_are_survived() {
 
 #[test]
 fn every_seed_of_cluster_api_passes_and_repeats() {
-    pass_and_repeat::<SimulatedCapi>(scenarios::ALL, 0..4);
+    pass_and_repeat::<SimulatedCapi>(scenarios::ALL, 0..2);
 }

@@ -20,7 +20,7 @@ fn crashes_of_the_ccm_are_survived() {
 
 #[test]
 fn every_seed_of_the_ccm_passes_and_repeats() {
-    pass_and_repeat::<SimulatedCcm>(scenarios::ALL, 0..4);
+    pass_and_repeat::<SimulatedCcm>(scenarios::ALL, 0..2);
 }
 
 const TRAPS: &[Trap<Mutant>] = &[

@@ -22,7 +22,7 @@ const CLOSELY_EVERY: u64 = 4;
 const TRIED: u64 = 48;
 /// A stride that shares no factor with the number of combinations of victim and moment, so each is
 /// tried.
-const USUAL_STRIDE: NonZeroUsize = NonZeroUsize::new(13).expect("not zero");
+const USUAL_STRIDE: NonZeroUsize = NonZeroUsize::new(31).expect("not zero");
 
 /// Plays a case, and panics with the command that repeats it if the run fails.
 #[track_caller]
