@@ -40,7 +40,7 @@ mod backoff;
 #[doc(hidden)]
 pub mod decoders;
 #[cfg(test)]
-mod fake_server;
+mod faulty_server;
 mod hash_of_parts;
 mod limiter;
 mod policy;

@@ -1,4 +1,4 @@
-//! Tests of elections against the fake server.
+//! Tests of elections against the embedded server, over a faulty connection.
 
 use std::sync::Mutex;
 
@@ -9,8 +9,9 @@ use tokio::time::{advance, sleep};
 
 use super::*;
 use crate::clock::TokioClock;
-use crate::fake_server::{FakeServer, Seen, Verdict};
+use crate::faulty_server::{FaultyServer, Seen, Verdict};
 
+const NAMESPACE: &str = "/api/v1/namespaces/ns";
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/mcm";
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,22 +22,22 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn start(server: &FakeServer, identity: &str) -> Self {
+    fn start(server: &FaultyServer, identity: &str) -> Self {
         Self::start_at(server, identity, "2026-01-01T00:00:00Z")
     }
 
-    fn start_at(server: &FakeServer, identity: &str, wall: &str) -> Self {
+    fn start_at(server: &FaultyServer, identity: &str, wall: &str) -> Self {
         Self::start_with(server, identity, wall, Duration::ZERO, Duration::ZERO)
     }
 
     /// A process that waits at most `at_most` for its calls, which end `calls_take` after the stop
     /// signal.
-    fn with_calls(server: &FakeServer, identity: &str, calls_take: Duration, at_most: Duration) -> Self {
+    fn with_calls(server: &FaultyServer, identity: &str, calls_take: Duration, at_most: Duration) -> Self {
         Self::start_with(server, identity, "2026-01-01T00:00:00Z", calls_take, at_most)
     }
 
     fn start_with(
-        server: &FakeServer,
+        server: &FaultyServer,
         identity: &str,
         wall: &str,
         calls_take: Duration,
@@ -47,7 +48,7 @@ impl Candidate {
     }
 
     fn start_over(
-        server: &FakeServer,
+        server: &FaultyServer,
         identity: &str,
         clock: SharedClock,
         calls_take: Duration,
@@ -87,7 +88,7 @@ impl Candidate {
     }
 }
 
-fn spec(server: &FakeServer) -> Value {
+fn spec(server: &FaultyServer) -> Value {
     server.get(PATH).expect("the Lease")["spec"].clone()
 }
 
@@ -97,7 +98,7 @@ fn is_write(seen: &Seen) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn the_lease_has_the_fields_of_client_go() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     assert!(one.leads());
@@ -119,7 +120,7 @@ async fn the_lease_has_the_fields_of_client_go() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_renews_with_one_write_and_no_read() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let _one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     server.forget_seen();
@@ -130,7 +131,7 @@ async fn a_leader_renews_with_one_write_and_no_read() {
 
 #[tokio::test(start_paused = true)]
 async fn a_second_process_waits_until_the_lease_expires() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     let two = Candidate::start(&server, "two");
@@ -154,7 +155,7 @@ async fn a_second_process_waits_until_the_lease_expires() {
 
 #[tokio::test(start_paused = true)]
 async fn a_clock_an_hour_ahead_does_not_take_the_lease() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     let two = Candidate::start_at(&server, "two", "2026-01-01T01:00:00Z");
@@ -164,7 +165,7 @@ async fn a_clock_an_hour_ahead_does_not_take_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_released_lease_is_taken_at_once() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let mut one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     let two = Candidate::start(&server, "two");
@@ -182,13 +183,13 @@ async fn a_released_lease_is_taken_at_once() {
 /// A user deletes the Lease. The last writes of its holder may still take effect.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_lease_counts_until_it_would_have_expired() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     let two = Candidate::start(&server, "two");
     sleep(SECOND * 10).await;
     one.kill();
-    server.delete(PATH);
+    server.delete(PATH).await;
     sleep(SECOND * 11).await;
     assert!(!two.leads(), "the deletion does not stop the holder");
     sleep(SECOND * 10).await;
@@ -200,12 +201,12 @@ async fn a_deleted_lease_counts_until_it_would_have_expired() {
 /// A user deletes the Lease of a leader that hangs, and another process starts.
 #[tokio::test(start_paused = true)]
 async fn a_process_without_a_lease_before_it_knows_no_leader() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     assert!(one.leadership.first_since().is_some() && one.leadership.taken_over_since().is_none());
     one.kill();
-    server.delete(PATH);
+    server.delete(PATH).await;
     let two = Candidate::start(&server, "two");
     sleep(SECOND).await;
     assert!(two.leads() && two.leadership.first_since().is_some());
@@ -214,7 +215,7 @@ async fn a_process_without_a_lease_before_it_knows_no_leader() {
 /// The Lease was created, and the answer was lost. The next attempt finds its own Lease.
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_to_the_creation_makes_no_known_leader() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let mut writes = 0;
     server.hook(move |seen| {
         writes += usize::from(is_write(seen));
@@ -227,12 +228,12 @@ async fn a_lost_answer_to_the_creation_makes_no_known_leader() {
 
 #[tokio::test(start_paused = true)]
 async fn the_holder_creates_a_deleted_lease_again() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     let two = Candidate::start(&server, "two");
     sleep(SECOND * 10).await;
-    server.delete(PATH);
+    server.delete(PATH).await;
     sleep(SECOND * 60).await;
     assert!(one.leads() && !two.leads());
     assert_eq!(spec(&server)["holderIdentity"], "one");
@@ -240,7 +241,7 @@ async fn the_holder_creates_a_deleted_lease_again() {
 
 #[tokio::test(start_paused = true)]
 async fn stopping_without_the_lease_leaves_it_to_its_holder() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     let mut two = Candidate::start(&server, "two");
@@ -253,14 +254,14 @@ async fn stopping_without_the_lease_leaves_it_to_its_holder() {
 
 #[tokio::test(start_paused = true)]
 async fn stopping_never_releases_the_lease_of_another_process() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let mut one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     server.hook(|seen| if is_write(seen) { Verdict::Hang } else { Verdict::Pass });
     sleep(SECOND * 2).await;
     let mut lease = server.get(PATH).expect("the Lease");
     lease["spec"]["holderIdentity"] = "two".into();
-    server.put(PATH, lease);
+    server.put(PATH, lease).await;
     server.hook(|_| Verdict::Pass);
     assert!(one.leads(), "the process has not noticed the other holder yet");
     one.ask_to_stop();
@@ -270,7 +271,7 @@ async fn stopping_never_releases_the_lease_of_another_process() {
 
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_renewed_until_calls_in_flight_have_ended() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let mut one = Candidate::with_calls(&server, "one", SECOND * 40, SECOND * 60);
     sleep(SECOND).await;
     let two = Candidate::start(&server, "two");
@@ -298,7 +299,7 @@ async fn the_lease_is_renewed_until_calls_in_flight_have_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_calls_up_to_its_limit() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let mut one = Candidate::with_calls(&server, "one", SECOND * 3600, SECOND * 60);
     sleep(SECOND).await;
     one.ask_to_stop();
@@ -310,7 +311,7 @@ async fn a_drain_waits_for_calls_up_to_its_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_lost_in_a_drain_ends_the_drain() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let mut one = Candidate::with_calls(&server, "one", SECOND * 3600, SECOND * 3600);
     sleep(SECOND * 3).await;
     one.ask_to_stop();
@@ -323,7 +324,7 @@ async fn a_lease_lost_in_a_drain_ends_the_drain() {
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_does_not_lead_has_nothing_to_drain() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let _one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     let mut two = Candidate::with_calls(&server, "two", SECOND * 40, SECOND * 60);
@@ -336,7 +337,7 @@ async fn a_process_that_does_not_lead_has_nothing_to_drain() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_longer_than_the_lease_may_start() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     assert!(!one.leadership.may_start(), "no call before the process leads");
     for _ in 0..600 {
@@ -372,7 +373,7 @@ async fn no_call_starts_after_the_renew_deadline() {
 #[tokio::test(start_paused = true)]
 async fn without_a_server_leadership_ends_at_the_renew_deadline() {
     for verdict in [|| Verdict::Refuse, || Verdict::Hang, || Verdict::Answer(503)] {
-        let server = FakeServer::new();
+        let server = FaultyServer::new();
         let mut one = Candidate::start(&server, "one");
         sleep(SECOND * 3).await;
         let last_renewal = server.seen().iter().rev().find(|seen| is_write(seen)).map(|seen| seen.at);
@@ -388,7 +389,7 @@ async fn without_a_server_leadership_ends_at_the_renew_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn renewals_with_lost_answers_keep_leadership() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     let mut n = 0;
@@ -404,13 +405,13 @@ async fn renewals_with_lost_answers_keep_leadership() {
 
 #[tokio::test(start_paused = true)]
 async fn labelling_the_lease_does_not_end_leadership() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     for _ in 0..20 {
         let mut lease = server.get(PATH).expect("the Lease");
         lease["metadata"]["labels"] = json!({ "a": "b" });
-        server.put(PATH, lease);
+        server.put(PATH, lease).await;
         sleep(SECOND * 3).await;
         assert!(one.leads());
     }
@@ -419,12 +420,12 @@ async fn labelling_the_lease_does_not_end_leadership() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_with_another_holder_ends_leadership() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND).await;
     let mut lease = server.get(PATH).expect("the Lease");
     lease["spec"]["holderIdentity"] = "thief".into();
-    server.put(PATH, lease);
+    server.put(PATH, lease).await;
     sleep(SECOND * 3).await;
     assert!(!one.leads());
     assert_eq!(spec(&server)["holderIdentity"], "thief");
@@ -432,7 +433,7 @@ async fn a_lease_with_another_holder_ends_leadership() {
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_process_does_not_lead_when_it_continues() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND * 3).await;
     assert!(SECOND * 12 < one.leadership.remaining());
@@ -470,7 +471,7 @@ impl crate::clock::Clock for Suspended {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspended_machine_does_not_lead_when_it_resumes() {
-    let (server, clock) = (FakeServer::new(), Suspended::new());
+    let (server, clock) = (FaultyServer::new(), Suspended::new());
     let one = Candidate::start_over(&server, "one", clock.clone(), Duration::ZERO, Duration::ZERO);
     sleep(SECOND * 3).await;
     clock.sleep(SECOND * 11);
@@ -485,14 +486,14 @@ async fn a_suspended_machine_does_not_lead_when_it_resumes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_taken_and_released_meanwhile_is_lost() {
-    let (server, clock) = (FakeServer::new(), Suspended::new());
+    let (server, clock) = (FaultyServer::new(), Suspended::new());
     let mut one = Candidate::start_over(&server, "one", clock.clone(), Duration::ZERO, Duration::ZERO);
     sleep(SECOND * 3).await;
     clock.sleep(SECOND * 60);
     let mut lease = server.get(PATH).expect("the Lease");
     lease["spec"]["holderIdentity"] = "".into();
     lease["spec"]["leaseTransitions"] = 1.into();
-    server.put(PATH, lease);
+    server.put(PATH, lease).await;
     let end = (&mut one.task).await.expect("no panic");
     assert!(matches!(end, ElectionEnd::Lost { .. }), "{end:?}");
     assert_eq!(spec(&server)["holderIdentity"], "", "the process does not take the Lease again");
@@ -501,7 +502,7 @@ async fn a_lease_taken_and_released_meanwhile_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn two_processes_never_lead_at_the_same_time() {
     for seed in 0..20_u64 {
-        let server = FakeServer::new();
+        let server = FaultyServer::new();
         let mut random = Jitter::new(seed);
         let trouble = Arc::new(Mutex::new(false));
         let troubled = trouble.clone();
@@ -574,13 +575,13 @@ fn the_error_names_the_invalid_option() {
 
 #[tokio::test(start_paused = true)]
 async fn in_a_deleted_namespace_only_the_last_leader_leads() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     sleep(SECOND * 3).await;
     let two = Candidate::start(&server, "two");
     sleep(SECOND * 3).await;
-    server.hook(|seen| if seen.method == "POST" { Verdict::NamespaceEnds } else { Verdict::Pass });
-    server.delete(PATH);
+    server.delete(NAMESPACE).await;
+    server.delete(PATH).await;
     for _ in 0..600 {
         sleep(SECOND).await;
         assert!(one.leads() && !two.leads());
@@ -596,11 +597,11 @@ async fn in_a_deleted_namespace_only_the_last_leader_leads() {
 
 #[tokio::test(start_paused = true)]
 async fn the_term_without_a_lease_ends_with_the_namespace() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let mut one = Candidate::start(&server, "one");
     sleep(SECOND * 3).await;
-    server.hook(|seen| if seen.method == "POST" { Verdict::NamespaceEnds } else { Verdict::Pass });
-    server.delete(PATH);
+    server.delete(NAMESPACE).await;
+    server.delete(PATH).await;
     sleep(SECOND * 60).await;
     assert!(one.leads());
     server.hook(|seen| if seen.method == "POST" { Verdict::Answer(404) } else { Verdict::Pass });
@@ -610,7 +611,7 @@ async fn the_term_without_a_lease_ends_with_the_namespace() {
 
 #[tokio::test(start_paused = true)]
 async fn the_next_leader_learns_of_unseen_time() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let one = Candidate::start(&server, "one");
     assert_eq!(one.leadership.inherited(), None, "unknown before it leads");
     sleep(SECOND).await;
@@ -638,6 +639,6 @@ async fn the_next_leader_learns_of_unseen_time() {
     assert!(inherited.renewed.is_some_and(|at| renewed < at), "the release is the last renewal");
     three.leadership.write_unseen(String::new());
     sleep(SECOND * 3).await;
-    assert_eq!(server.get(PATH).expect("the Lease")["metadata"]["annotations"], json!({}));
+    assert_eq!(server.get(PATH).expect("the Lease")["metadata"]["annotations"], Value::Null);
     three.ask_to_stop();
 }

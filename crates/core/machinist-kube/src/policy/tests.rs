@@ -1,4 +1,4 @@
-//! Tests of the request policy against the fake server.
+//! Tests of the request policy against the embedded server, over a faulty connection.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::*;
 use crate::clock::{SharedClock, TokioClock};
-use crate::fake_server::{FakeServer, Verdict};
+use crate::faulty_server::{FaultyServer, Verdict};
 use crate::outcome::WriteOutcome;
 
-const PATH: &str = "/api/v1/namespaces/ns/configmaps/a";
+const MAPS: &str = "/api/v1/namespaces/ns/configmaps";
 
-fn maps(server: &FakeServer) -> Api<ConfigMap> {
+fn maps(server: &FaultyServer) -> Api<ConfigMap> {
     Api::namespaced(server.client(), "ns")
 }
 
@@ -32,7 +32,7 @@ async fn no_write_is_ever_repeated() {
         || Verdict::Reset,
     ];
     for verdict in verdicts {
-        let server = FakeServer::new();
+        let server = FaultyServer::new();
         server.hook(move |_| verdict());
         let maps = maps(&server);
         let patch = Patch::Merge(json!({}));
@@ -46,18 +46,18 @@ async fn no_write_is_ever_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn a_create_with_a_lost_answer_is_unknown_and_creates_once() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     server.hook(|_| Verdict::ServeThenAnswer(504));
     let outcome = WriteOutcome::of(&maps(&server).create(&PostParams::default(), &named("a")).await);
     assert!(matches!(outcome, WriteOutcome::Unknown { .. }), "{outcome:?}");
-    assert_eq!(server.objects().len(), 1);
+    assert_eq!(server.objects(MAPS).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_read_succeeds_after_a_few_failures() {
     for verdict in [|| Verdict::Answer(503), || Verdict::Answer(429), || Verdict::Refuse, || Verdict::Reset] {
-        let server = FakeServer::new();
-        server.put(PATH, json!({}));
+        let server = FaultyServer::new();
+        server.put(&format!("{MAPS}/a"), json!({})).await;
         let mut failures = crate::request::DEFAULT_READ_RETRIES;
         server.hook(move |_| match failures {
             0 => Verdict::Pass,
@@ -73,7 +73,7 @@ async fn a_read_succeeds_after_a_few_failures() {
 
 #[tokio::test(start_paused = true)]
 async fn without_retries_a_read_is_sent_once() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     server.hook(|_| Verdict::Answer(503));
     let options = ClientOptions { read_retries: 0, ..ClientOptions::new("test") };
     let maps: Api<ConfigMap> = Api::namespaced(server.client_with(&options), "ns");
@@ -83,7 +83,7 @@ async fn without_retries_a_read_is_sent_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_read_stops_retrying_within_the_window() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     server.hook(|_| Verdict::Answer(503));
     let start = Instant::now();
     assert!(maps(&server).list(&ListParams::default()).await.is_err());
@@ -94,7 +94,7 @@ async fn a_read_stops_retrying_within_the_window() {
 #[tokio::test(start_paused = true)]
 async fn a_read_is_not_repeated_after_a_permanent_error() {
     for code in [400, 403, 404, 410] {
-        let server = FakeServer::new();
+        let server = FaultyServer::new();
         server.hook(move |_| Verdict::Answer(code));
         assert!(maps(&server).get("a").await.is_err());
         assert_eq!(server.seen().len(), 1, "{code}");
@@ -104,7 +104,7 @@ async fn a_read_is_not_repeated_after_a_permanent_error() {
 #[tokio::test(start_paused = true)]
 async fn a_read_obeys_retry_after_within_the_window() {
     for (retry_after, requests, at_least) in [("2", 4, 6), ("30", 1, 0)] {
-        let server = FakeServer::new();
+        let server = FaultyServer::new();
         server.hook(move |_| Verdict::Throttle { retry_after });
         let start = Instant::now();
         assert!(maps(&server).get("a").await.is_err());
@@ -115,7 +115,7 @@ async fn a_read_obeys_retry_after_within_the_window() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_of_a_throttled_write_reaches_the_caller() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     server.hook(|_| Verdict::Throttle { retry_after: "7" });
     let outcome = WriteOutcome::of(&maps(&server).create(&PostParams::default(), &named("a")).await);
     assert_eq!(outcome, WriteOutcome::Throttled { retry_after: Some(Duration::from_secs(7)) });
@@ -123,7 +123,7 @@ async fn retry_after_of_a_throttled_write_reaches_the_caller() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_without_an_answer_times_out_as_unknown() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     server.hook(|_| Verdict::Hang);
     let options = ClientOptions { request_timeout: Duration::from_secs(3), ..ClientOptions::new("test") };
     let maps: Api<ConfigMap> = Api::namespaced(server.client_with(&options), "ns");
@@ -149,7 +149,7 @@ async fn the_deadline_covers_the_whole_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_for_leases_bypass_the_rate_limit() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let options = ClientOptions { qps: Some(0.1), burst: Some(1), ..ClientOptions::new("test") };
     let client = server.client_with(&options);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "ns");
@@ -166,7 +166,7 @@ async fn requests_for_leases_bypass_the_rate_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn every_request_has_a_user_agent_and_is_reported() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     server.date("Tue, 14 Nov 2023 22:14:20 GMT");
     let reports = Arc::new(Mutex::new(Vec::new()));
     let observer = {

@@ -1,4 +1,4 @@
-//! Tests of the Events that reach the fake server.
+//! Tests of the Events that reach the embedded server, over a faulty connection.
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -6,8 +6,10 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::clock::TokioClock;
-use crate::fake_server::{FakeServer, Seen, Verdict};
+use crate::faulty_server::{FaultyServer, Seen, Verdict};
 use crate::lease::{Elector, LeaseOptions};
+
+const EVENTS: &str = "/api/v1/namespaces/ns/events";
 
 struct Recording {
     recorder: Recorder,
@@ -15,11 +17,11 @@ struct Recording {
 }
 
 impl Recording {
-    fn start(server: &FakeServer) -> Self {
+    fn start(server: &FaultyServer) -> Self {
         Self::start_with(server, None)
     }
 
-    fn start_with(server: &FakeServer, leadership: Option<Leadership>) -> Self {
+    fn start_with(server: &FaultyServer, leadership: Option<Leadership>) -> Self {
         let recorder = Recorder::new("machinist", "pod-1", clock());
         let task = tokio::spawn(recorder.clone().run(server.client(), leadership));
         Self { recorder, task }
@@ -52,37 +54,37 @@ fn machine(uid: &str) -> ObjectReference {
 }
 
 /// Events as `reason xCOUNT message`.
-fn events(server: &FakeServer) -> Vec<String> {
+fn events(server: &FaultyServer) -> Vec<String> {
     let text = |event: &Value| {
         let (reason, message) = (event["reason"].as_str(), event["message"].as_str());
         format!("{} x{} {}", reason.unwrap_or("-"), event["count"], message.unwrap_or("-"))
     };
-    server.objects().iter().map(text).collect()
+    server.objects(EVENTS).iter().map(text).collect()
 }
 
-fn patches(server: &FakeServer) -> usize {
+fn patches(server: &FaultyServer) -> usize {
     server.count(|seen: &Seen| seen.method == "PATCH")
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_can_name_a_part_of_the_program() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let recording = Recording::start(&server);
     let recorder = &recording.recorder;
     recorder.record_by("set-controller", &machine("u1"), EventType::Normal, "SuccessfulCreate", "Created m1");
     sleep(Duration::from_secs(1)).await;
-    let event = server.objects().remove(0);
+    let event = server.objects(EVENTS).remove(0);
     assert_eq!(event["source"]["component"], "set-controller");
     assert_eq!(event["reportingComponent"], "set-controller");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_has_what_kubectl_describe_shows() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let recording = Recording::start(&server);
     recording.warn("u1", "FailedDrain", "pods are left");
     sleep(Duration::from_secs(1)).await;
-    let event = server.objects().remove(0);
+    let event = server.objects(EVENTS).remove(0);
     assert_eq!(event["involvedObject"]["uid"], "u1");
     assert_eq!(event["type"], "Warning");
     assert_eq!(event["source"]["component"], "machinist");
@@ -95,18 +97,18 @@ async fn an_event_has_what_kubectl_describe_shows() {
 #[tokio::test(start_paused = true)]
 async fn the_name_of_an_event_is_the_same_in_every_run() {
     let name = async || {
-        let server = FakeServer::new();
+        let server = FaultyServer::new();
         let recording = Recording::start(&server);
         recording.warn("u1", "FailedDrain", "pods are left");
         sleep(Duration::from_secs(1)).await;
-        server.objects()[0]["metadata"]["name"].clone()
+        server.objects(EVENTS)[0]["metadata"]["name"].clone()
     };
     assert_eq!(name().await, name().await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_loop_produces_few_events_and_few_requests() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let recording = Recording::start(&server);
     for n in 1..=6_000 {
         recording.warn("u1", "FailedDrain", &format!("attempt {n}"));
@@ -123,7 +125,7 @@ async fn a_loop_produces_few_events_and_few_requests() {
 /// A set says for each Machine that it was created.
 #[tokio::test(start_paused = true)]
 async fn messages_about_different_things_are_events_of_their_own() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let recording = Recording::start(&server);
     for name in ["a", "b", "a", "c"] {
         recording.warn("u1", "SuccessfulCreate", &format!("Created Machine {name}"));
@@ -138,7 +140,7 @@ async fn messages_about_different_things_are_events_of_their_own() {
 
 #[tokio::test(start_paused = true)]
 async fn each_reason_and_object_has_its_own_event() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let recording = Recording::start(&server);
     recording.warn("u1", "A", "1");
     recording.warn("u1", "B", "2");
@@ -151,19 +153,19 @@ async fn each_reason_and_object_has_its_own_event() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_series_ends_and_the_next_event_is_new() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let recording = Recording::start(&server);
     recording.warn("u1", "A", "then");
     sleep(SERIES_ENDS_AFTER + Duration::from_secs(1)).await;
     assert_eq!(recording.recorder.lock().series.len(), 0);
     recording.warn("u1", "A", "now");
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(server.objects().len(), 2);
+    assert_eq!(server.objects(EVENTS).len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_with_a_lost_answer_is_not_created_twice() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let recording = Recording::start(&server);
     server.hook(|_| Verdict::ServeThenAnswer(504));
     recording.warn("u1", "A", "again");
@@ -176,7 +178,7 @@ async fn an_event_with_a_lost_answer_is_not_created_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_within_a_second_continues_the_event() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let first = Recording::start(&server);
     first.warn("u1", "A", "in both lives");
     sleep(Duration::from_millis(100)).await;
@@ -189,12 +191,12 @@ async fn a_restart_within_a_second_continues_the_event() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_the_server_deleted_is_recreated() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let recording = Recording::start(&server);
     recording.warn("u1", "A", "again");
     sleep(Duration::from_secs(1)).await;
-    let name = server.objects()[0]["metadata"]["name"].as_str().expect("a name").to_owned();
-    server.delete(&format!("/api/v1/namespaces/ns/events/{name}"));
+    let name = server.objects(EVENTS)[0]["metadata"]["name"].as_str().expect("a name").to_owned();
+    server.delete(&format!("{EVENTS}/{name}")).await;
     recording.warn("u1", "A", "again");
     sleep(FIRST_REPEAT).await;
     assert_eq!(events(&server), ["A x2 again"]);
@@ -202,7 +204,7 @@ async fn an_event_that_the_server_deleted_is_recreated() {
 
 #[tokio::test(start_paused = true)]
 async fn memory_and_request_rate_are_limited() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let recording = Recording::start(&server);
     for n in 0..MAX_SERIES + 50 {
         recording.warn(&format!("u{n}"), "A", "many");
@@ -215,18 +217,18 @@ async fn memory_and_request_rate_are_limited() {
 
 #[tokio::test(start_paused = true)]
 async fn long_messages_are_cut_between_characters() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let recording = Recording::start(&server);
     recording.warn("u1", "A", &"\u{e9}".repeat(1_000));
     sleep(Duration::from_secs(1)).await;
-    let message = server.objects()[0]["message"].as_str().expect("a message").len();
+    let message = server.objects(EVENTS)[0]["message"].as_str().expect("a message").len();
     assert_eq!(message, MAX_MESSAGE_BYTES);
 }
 
 /// As with a process that was suspended, and wakes up when another process leads.
 #[tokio::test(start_paused = true)]
 async fn a_process_without_its_lease_sends_no_event() {
-    let (server, leases) = (FakeServer::new(), FakeServer::new());
+    let (server, leases) = (FaultyServer::new(), FaultyServer::new());
     let options = LeaseOptions::new("ns", "lease", "one");
     let (elector, leadership) = Elector::new(leases.client(), options, clock());
     let election = tokio::spawn(elector.run(std::future::pending()));

@@ -1,4 +1,5 @@
-//! Tests of all failures of a list or a watch, against the fake server.
+//! Tests of all failures of a list or a watch, against the embedded server over a faulty
+//! connection.
 
 use std::sync::Mutex;
 
@@ -8,10 +9,12 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::*;
-use crate::fake_server::{FakeServer, Seen, Verdict};
+use crate::faulty_server::{Backup, FaultyServer, Seen, Verdict};
 use crate::store::Store;
 
 const MAPS: &str = "/api/v1/namespaces/ns/configmaps";
+/// The data of an object that the server knows and the process cannot parse.
+const UNREADABLE: &str = "{\"value\":\"unreadable\"}";
 const SOON: Duration = Duration::from_millis(100);
 
 fn path(name: &str) -> String {
@@ -44,11 +47,11 @@ fn apply(store: &Mutex<Store<String>>, changes: &Mutex<Vec<String>>, delta: Delt
 }
 
 impl Watched {
-    fn start(server: &FakeServer) -> Self {
+    fn start(server: &FaultyServer) -> Self {
         Self::start_seeded(server, 1)
     }
 
-    fn start_seeded(server: &FakeServer, seed: u64) -> Self {
+    fn start_seeded(server: &FaultyServer, seed: u64) -> Self {
         let store = Arc::new(Mutex::new(Store::new(&[])));
         let relist = Some(store.lock().expect("unpoisoned").relist_signal());
         let changes = Arc::new(Mutex::new(Vec::new()));
@@ -69,7 +72,7 @@ impl Watched {
     }
 
     /// Lists the kind as for a deadline that is due.
-    async fn list_once(&self, server: &FakeServer) {
+    async fn list_once(&self, server: &FaultyServer) {
         let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
         let list = list_once(api, &ListParams::default(), value).await.expect("listed");
         apply(&self.store, &self.changes, Delta::ListedOnce(list));
@@ -97,14 +100,14 @@ impl Drop for Watched {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_lists_first_and_then_follows() {
-    let server = FakeServer::new();
-    server.put(&path("a"), map("1"));
+    let server = FaultyServer::new();
+    server.put(&path("a"), map("1")).await;
     let watched = Watched::start(&server);
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["a ->1"]);
-    server.put(&path("b"), map("2"));
-    server.put(&path("a"), map("3"));
-    server.delete(&path("b"));
+    server.put(&path("b"), map("2")).await;
+    server.put(&path("a"), map("3")).await;
+    server.delete(&path("b")).await;
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["b ->2", "a 1>3", "b 2>-"]);
     assert_eq!(server.count(Seen::is_list), 1);
@@ -112,7 +115,7 @@ async fn a_watch_lists_first_and_then_follows() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bookmark_moves_the_observed_version() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let watched = Watched::start(&server);
     sleep(SOON).await;
     server.send("{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"777\"}}}\n");
@@ -122,15 +125,15 @@ async fn a_bookmark_moves_the_observed_version() {
 
 #[tokio::test(start_paused = true)]
 async fn a_relist_finds_a_deletion_during_an_outage() {
-    let server = FakeServer::new();
-    server.put(&path("a"), map("1"));
-    server.put(&path("b"), map("2"));
+    let server = FaultyServer::new();
+    server.put(&path("a"), map("1")).await;
+    server.put(&path("b"), map("2")).await;
     let watched = Watched::start(&server);
     sleep(SOON).await;
     watched.changes();
     server.hook(|_| Verdict::Refuse);
     server.close_watches();
-    server.delete(&path("b"));
+    server.delete(&path("b")).await;
     sleep(Duration::from_secs(5)).await;
     assert_eq!(watched.changes(), Vec::<String>::new());
     server.compact();
@@ -142,15 +145,15 @@ async fn a_relist_finds_a_deletion_during_an_outage() {
 /// A restarted server no longer has the old events, and its clients have waited long enough.
 #[tokio::test(start_paused = true)]
 async fn seconds_after_an_outage_the_store_is_up_to_date() {
-    let server = FakeServer::new();
-    server.put(&path("a"), map("1"));
+    let server = FaultyServer::new();
+    server.put(&path("a"), map("1")).await;
     let watched = Watched::start(&server);
     sleep(Duration::from_secs(60)).await;
     watched.changes();
     server.hook(|_| Verdict::Refuse);
     server.close_watches();
     sleep(Duration::from_secs(600)).await;
-    server.put(&path("a"), map("2"));
+    server.put(&path("a"), map("2")).await;
     server.compact();
     server.hook(|_| Verdict::Pass);
     sleep(NO_SERVER_CAP + Duration::from_secs(2)).await;
@@ -159,35 +162,35 @@ async fn seconds_after_an_outage_the_store_is_up_to_date() {
 
 #[tokio::test(start_paused = true)]
 async fn an_http_410_leads_to_a_relist() {
-    let server = FakeServer::new();
-    server.put(&path("a"), map("1"));
+    let server = FaultyServer::new();
+    server.put(&path("a"), map("1")).await;
     let watched = Watched::start(&server);
     sleep(Duration::from_secs(60)).await;
     let mut goes_wrong = true;
     server.hook(move |seen| {
         if seen.is_watch() && std::mem::take(&mut goes_wrong) { Verdict::Answer(410) } else { Verdict::Pass }
     });
-    server.put(&path("a"), map("2"));
+    server.put(&path("a"), map("2")).await;
     server.close_watches();
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["a ->1", "a 1>2"]);
     assert_eq!(server.count(Seen::is_list), 2, "the watch lists again at once, and only once");
-    server.put(&path("a"), map("3"));
+    server.put(&path("a"), map("3")).await;
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["a 2>3"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_410_within_the_stream_leads_to_a_relist() {
-    let server = FakeServer::new();
-    server.put(&path("a"), map("1"));
+    let server = FaultyServer::new();
+    server.put(&path("a"), map("1")).await;
     let watched = Watched::start(&server);
     sleep(Duration::from_secs(60)).await;
     let status =
         "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}}\n";
     server.send(status);
     server.close_watches();
-    server.put(&path("a"), map("2"));
+    server.put(&path("a"), map("2")).await;
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["a ->1", "a 1>2"]);
     assert_eq!(server.count(Seen::is_list), 2);
@@ -195,7 +198,7 @@ async fn a_410_within_the_stream_leads_to_a_relist() {
 
 #[tokio::test(start_paused = true)]
 async fn repeated_410_answers_lead_to_rarer_lists() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     server.hook(|seen| if seen.is_watch() { Verdict::Answer(410) } else { Verdict::Pass });
     let _watched = Watched::start(&server);
     sleep(Duration::from_secs(3600)).await;
@@ -205,7 +208,7 @@ async fn repeated_410_answers_lead_to_rarer_lists() {
 
 #[tokio::test(start_paused = true)]
 async fn streams_that_close_at_once_are_resumed_slowly() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     server.hook(|seen| if seen.is_watch() { Verdict::Stream("") } else { Verdict::Pass });
     let _watched = Watched::start(&server);
     sleep(Duration::from_secs(60)).await;
@@ -215,7 +218,7 @@ async fn streams_that_close_at_once_are_resumed_slowly() {
 
 #[tokio::test(start_paused = true)]
 async fn only_a_watch_that_stays_open_is_noted_as_open() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     server.hook(|seen| if seen.is_watch() { Verdict::Stream("") } else { Verdict::Pass });
     let watched = Watched::start(&server);
     sleep(Duration::from_secs(60)).await;
@@ -232,7 +235,7 @@ async fn only_a_watch_that_stays_open_is_noted_as_open() {
 #[tokio::test(start_paused = true)]
 async fn the_code_of_an_answer_tells_what_is_missing() {
     for (code, is_missing, answers) in [(404, true, true), (403, false, true), (503, false, false)] {
-        let server = FakeServer::new();
+        let server = FaultyServer::new();
         server.hook(move |_| Verdict::Answer(code));
         let watched = Watched::start(&server);
         sleep(Duration::from_secs(60)).await;
@@ -247,13 +250,13 @@ async fn the_code_of_an_answer_tells_what_is_missing() {
 
 #[tokio::test(start_paused = true)]
 async fn streams_that_end_after_each_event_make_progress_slowly() {
-    let server = FakeServer::new();
-    server.put(&path("a"), map("0"));
+    let server = FaultyServer::new();
+    server.put(&path("a"), map("0")).await;
     let watched = Watched::start(&server);
     sleep(SOON).await;
     server.forget_seen();
     for n in 1..=600 {
-        server.put(&path("a"), map(&n.to_string()));
+        server.put(&path("a"), map(&n.to_string())).await;
         server.close_watches();
         sleep(SOON).await;
     }
@@ -266,7 +269,7 @@ async fn streams_that_end_after_each_event_make_progress_slowly() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lasting_stream_resets_the_backoff() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let watched = Watched::start(&server);
     sleep(SOON).await;
     server.hook(|_| Verdict::Refuse);
@@ -279,82 +282,91 @@ async fn a_lasting_stream_resets_the_backoff() {
     server.close_watches();
     sleep(SOON).await;
     server.hook(|_| Verdict::Pass);
-    server.put(&path("a"), map("1"));
+    server.put(&path("a"), map("1")).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(watched.changes(), ["a ->1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn half_a_line_is_dropped_and_read_again() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let watched = Watched::start(&server);
     sleep(SOON).await;
     server.send("{\"type\":\"ADDED\",\"object\":{\"meta");
     server.close_watches();
-    server.put(&path("a"), map("1"));
+    server.put(&path("a"), map("1")).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(watched.changes(), ["a ->1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stalled_stream_is_reopened() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
+    let mut goes_wrong = true;
+    server.hook(move |seen| {
+        if seen.is_watch() && std::mem::take(&mut goes_wrong) { Verdict::Stall } else { Verdict::Pass }
+    });
     let watched = Watched::start(&server);
     sleep(Duration::from_secs(240)).await;
     assert_eq!(server.count(Seen::is_watch), 1);
     sleep(Duration::from_secs(140)).await;
     assert_eq!(server.count(Seen::is_watch), 2);
-    server.put(&path("a"), map("1"));
+    server.put(&path("a"), map("1")).await;
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["a ->1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_watch_is_reopened() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     let mut goes_wrong = true;
     server.hook(move |seen| {
         if seen.is_watch() && std::mem::take(&mut goes_wrong) { Verdict::Hang } else { Verdict::Pass }
     });
     let watched = Watched::start(&server);
     sleep(OPEN_TIMEOUT + Duration::from_secs(1)).await;
-    server.put(&path("a"), map("1"));
+    server.put(&path("a"), map("1")).await;
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["a ->1"]);
 }
 
 /// A server with object `a`, a backup of it, and a watch that has seen later changes. Every API
 /// server is stopped during a restore.
-async fn before_a_restore() -> (FakeServer, Watched, impl Fn(&FakeServer) -> u64) {
-    let server = FakeServer::new();
-    server.put(&path("a"), map("old"));
-    let (objects, rv) = server.snapshot();
+async fn before_a_restore() -> (FaultyServer, Watched, Backup) {
+    let server = FaultyServer::new();
+    server.put(&path("a"), map("old")).await;
+    let backup = server.backup(MAPS);
     let watched = Watched::start(&server);
     sleep(SOON).await;
     for n in 0..5 {
-        server.put(&path("a"), map(&n.to_string()));
+        server.put(&path("a"), map(&n.to_string())).await;
     }
-    server.put(&path("b"), map("new"));
+    server.put(&path("b"), map("new")).await;
     sleep(SOON).await;
     watched.changes();
-    (server, watched, move |server| {
-        server.restore(objects.clone(), rv);
-        rv
-    })
+    (server, watched, backup)
+}
+
+/// Changes an object in another namespace until the resourceVersion is higher than before the
+/// restore.
+async fn pass_the_lost_versions(server: &FaultyServer) {
+    for n in 0..20 {
+        server.put("/api/v1/namespaces/default/configmaps/other", map(&n.to_string())).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_restore_the_watch_lists_the_restored_state() {
-    let (server, watched, restore) = before_a_restore().await;
+    let (server, watched, backup) = before_a_restore().await;
     sleep(SHORT_STREAM).await;
     server.hook(|_| Verdict::Refuse);
-    let rv = restore(&server);
+    let rv = server.restore(&backup);
     sleep(SOON).await;
     server.hook(|_| Verdict::Pass);
     sleep(Duration::from_secs(10)).await;
     assert_eq!(watched.changes(), ["a 4>old", "b new>-"]);
     assert_eq!(watched.observed_rv(), rv);
-    server.put(&path("b"), map("next"));
+    server.put(&path("b"), map("next")).await;
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["b ->next"]);
 }
@@ -362,9 +374,9 @@ async fn after_a_restore_the_watch_lists_the_restored_state() {
 /// A real API server sends nothing to a watch that is ahead of it.
 #[tokio::test(start_paused = true)]
 async fn a_list_shows_a_restore_to_a_silent_watch() {
-    let (server, watched, restore) = before_a_restore().await;
+    let (server, watched, backup) = before_a_restore().await;
     sleep(SHORT_STREAM).await;
-    let rv = restore(&server);
+    let rv = server.restore(&backup);
     sleep(FRESH_FOR * 2).await;
     assert_eq!(watched.changes(), Vec::<String>::new());
     assert!(!watched.store.lock().expect("unpoisoned").is_fresh());
@@ -377,13 +389,10 @@ async fn a_list_shows_a_restore_to_a_silent_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_shows_a_restore_after_the_old_version() {
-    let (server, watched, restore) = before_a_restore().await;
+    let (server, watched, backup) = before_a_restore().await;
     sleep(SHORT_STREAM).await;
-    restore(&server);
-    let other = "/api/v1/namespaces/ns/leases/other";
-    for n in 0..20 {
-        server.put(other, map(&n.to_string()));
-    }
+    server.restore(&backup);
+    pass_the_lost_versions(&server).await;
     sleep(FRESH_FOR * 2).await;
     watched.list_once(&server).await;
     sleep(SOON).await;
@@ -393,13 +402,14 @@ async fn a_list_shows_a_restore_after_the_old_version() {
 /// The first event after the lost versions does not show the changes before it.
 #[tokio::test(start_paused = true)]
 async fn an_event_after_a_silence_leads_to_a_relist() {
-    let (server, watched, restore) = before_a_restore().await;
+    let (server, watched, backup) = before_a_restore().await;
     sleep(SHORT_STREAM).await;
-    restore(&server);
+    server.restore(&backup);
     // Longer than one stream, so that the next stream is young when the event arrives.
     sleep(SERVER_TIMEOUT * 2).await;
+    pass_the_lost_versions(&server).await;
     for n in 0..20 {
-        server.put(&path("c"), map(&n.to_string()));
+        server.put(&path("c"), map(&n.to_string())).await;
     }
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["a 4>old", "b new>-", "c ->19"]);
@@ -407,12 +417,13 @@ async fn an_event_after_a_silence_leads_to_a_relist() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_object_is_reported_without_its_content() {
-    let server = FakeServer::new();
-    server.put(&path("a"), map("1"));
+    let server = FaultyServer::new();
+    server.alter(UNREADABLE, "\"s3cr3t \\\"canary\\\"\"");
+    server.put(&path("a"), map("1")).await;
     let watched = Watched::start(&server);
     sleep(SOON).await;
-    server.put(&path("a"), json!({ "data": "s3cr3t \"canary\"" }));
-    server.put(&path("b"), map("2"));
+    server.put(&path("a"), map("unreadable")).await;
+    server.put(&path("b"), map("2")).await;
     sleep(SOON).await;
     assert_eq!(watched.changes(), ["a ->1", "b ->2"]);
     let key = ObjectKey::new("ns", "a");
@@ -434,9 +445,9 @@ async fn an_unreadable_object_is_reported_without_its_content() {
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_continue_token_restarts_the_list() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     for n in 0..1_200 {
-        server.put(&path(&format!("m{n:04}")), map("1"));
+        server.put(&path(&format!("m{n:04}")), map("1")).await;
     }
     let mut expired = 1;
     server.hook(move |seen| {
@@ -459,9 +470,9 @@ async fn an_expired_continue_token_restarts_the_list() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_with_tokens_that_always_expire_is_not_paged() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     for n in 0..600 {
-        server.put(&path(&format!("m{n:04}")), map("1"));
+        server.put(&path(&format!("m{n:04}")), map("1")).await;
     }
     server.hook(|seen| {
         if seen.uri.query().is_some_and(|query| query.contains("continue=")) {
@@ -477,7 +488,7 @@ async fn a_list_with_tokens_that_always_expire_is_not_paged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_can_never_succeed_ends_the_watch() {
-    let server = FakeServer::new();
+    let server = FaultyServer::new();
     server.hook(|_| Verdict::Answer(400));
     let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
     let fatal = run_watch(api, WatchOptions::default(), drop::<ConfigMap>, |_| {}).await;
@@ -487,7 +498,7 @@ async fn a_request_that_can_never_succeed_ends_the_watch() {
 #[tokio::test(start_paused = true)]
 async fn waits_depend_only_on_the_seed() {
     let run = async |seed| {
-        let server = FakeServer::new();
+        let server = FaultyServer::new();
         server.hook(|_| Verdict::Refuse);
         let _watched = Watched::start_seeded(&server, seed);
         let start = Instant::now();
@@ -501,9 +512,10 @@ async fn waits_depend_only_on_the_seed() {
 
 #[tokio::test]
 async fn a_single_list_names_unreadable_objects() {
-    let server = FakeServer::new();
-    server.put(&path("a"), json!({ "data": "no map" }));
-    server.put(&path("b"), map("2"));
+    let server = FaultyServer::new();
+    server.alter(UNREADABLE, "\"no map\"");
+    server.put(&path("a"), map("unreadable")).await;
+    server.put(&path("b"), map("2")).await;
     let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
     let list = list_once(api, &ListParams::default(), value).await.expect("listed");
     let read: Vec<_> =
@@ -515,8 +527,8 @@ async fn a_single_list_names_unreadable_objects() {
 
 #[tokio::test(start_paused = true)]
 async fn data_after_a_long_silence_is_not_believed() {
-    let server = FakeServer::new();
-    server.put(&path("a"), map("1"));
+    let server = FaultyServer::new();
+    server.put(&path("a"), map("1")).await;
     let watched = Watched::start(&server);
     sleep(SOON).await;
     watched.changes();
@@ -525,7 +537,7 @@ async fn data_after_a_long_silence_is_not_believed() {
     assert!(!watched.store.lock().expect("unpoisoned").is_fresh());
     // The line may have waited in a buffer, so a list shows the present state.
     server.send("{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"777\"}}}\n");
-    let rv = server.put(&path("a"), map("2"));
+    let rv = server.put(&path("a"), map("2")).await;
     sleep(SOON).await;
     assert_eq!((watched.changes(), watched.observed_rv()), (vec!["a 1>2".to_owned()], rv));
     assert!(watched.store.lock().expect("unpoisoned").is_fresh());

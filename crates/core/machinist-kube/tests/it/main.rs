@@ -1,5 +1,4 @@
-//! Tests all parts of this crate together against the embedded API server. They also check the
-//! assumptions of the unit tests about an API server.
+//! Tests all parts of this crate together against the embedded API server.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
