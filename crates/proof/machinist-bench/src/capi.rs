@@ -18,18 +18,18 @@
 //! Writes to workload clusters are reported, but separately: each of these clusters has its own
 //! API server, so they do not add up on one.
 
+mod containers;
 mod core;
 mod limit;
 mod report;
-mod world;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use self::containers::MeasuredContainers;
 pub use self::report::CapiReport;
 use self::report::Figures;
-use self::world::World;
 use crate::program::resident_mb;
 use crate::progress;
 use crate::report::Format;
@@ -60,19 +60,19 @@ pub async fn run(args: &Args) -> Result<CapiReport> {
     let machines = args.machines;
     let direct = limit::measure(machines).await.context("the limit of the engine")?;
 
-    let mut world = World::new().await?;
-    progress::until_ready("provider", || world.provider.is_ready()).await?;
-    let cluster = core::set_up(&world.core, &world.kubelets, machines).await?;
-    world.until_quiet().await?;
-    world.take_requests();
+    let mut measured = MeasuredContainers::new().await?;
+    progress::until_ready("provider", || measured.provider.is_ready()).await?;
+    let cluster = core::set_up(&measured.core, &measured.kubelets, machines).await?;
+    measured.until_quiet().await?;
+    measured.take_requests();
     let before = resident_mb("self")?;
 
     let within = PATIENCE + PATIENCE_PER_MACHINE * machines;
-    let provisioned = tokio::time::timeout(within, world.provision(&cluster)).await;
-    let provisioned = provisioned.with_context(|| world.explain())??;
-    let is_quiet = world.until_quiet().await?;
+    let provisioned = tokio::time::timeout(within, measured.provision(&cluster)).await;
+    let provisioned = provisioned.with_context(|| measured.explain())??;
+    let is_quiet = measured.until_quiet().await?;
     let resident = resident_mb("self")?;
-    let requests = world.take_requests();
+    let requests = measured.take_requests();
     let percentile = |percent| {
         let wait = crate::report::percentile(&provisioned.waits, percent);
         u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
@@ -90,7 +90,7 @@ pub async fn run(args: &Args) -> Result<CapiReport> {
             reads_per_machine: per(requests.reads.all(), machines),
         },
         growth_mb: round((resident - before) * 1000.0 / f64::from(machines)),
-        calls_per_machine: per(world.engine_calls(), machines),
+        calls_per_machine: per(measured.engine_calls(), machines),
         direct_calls_per_machine: per(direct.calls, machines),
         requests,
         is_quiet,

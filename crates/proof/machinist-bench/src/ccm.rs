@@ -17,17 +17,17 @@
 
 mod in_process;
 mod kubelet;
+mod nodes;
 mod report;
-mod world;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::time::Instant;
 
+use self::nodes::MeasuredNodes;
 pub use self::report::CcmReport;
 use self::report::Figures;
-use self::world::World;
 use crate::progress;
 use crate::report::Format;
 use crate::requests::{per, round};
@@ -64,23 +64,23 @@ pub fn run(args: &Args) -> Result<CcmReport> {
 
 async fn measure(args: &Args) -> Result<CcmReport> {
     let nodes = args.nodes;
-    let mut world = World::new(nodes)?;
-    progress::until_ready("cloud controller manager", || world.ccm.is_ready()).await?;
+    let mut measured = MeasuredNodes::new(nodes)?;
+    progress::until_ready("cloud controller manager", || measured.ccm.is_ready()).await?;
 
     let began = Instant::now();
     let within = PATIENCE + PATIENCE_PER_NODE * nodes;
-    let initialized = tokio::time::timeout(within, world.initialize());
-    initialized.await.with_context(|| world.explain())??;
+    let initialized = tokio::time::timeout(within, measured.initialize());
+    initialized.await.with_context(|| measured.explain())??;
     let init_seconds = round(began.elapsed().as_secs_f64());
 
     tokio::time::pause();
     tokio::time::sleep(QUIET_AFTER).await;
-    let of_init = world.take_writes();
-    world.take_calls();
+    let of_init = measured.take_writes();
+    measured.take_calls();
 
     tokio::time::sleep(IDLE).await;
-    let (of_idle, calls) = (world.take_writes(), world.take_calls());
-    world.ensure_initialized()?;
+    let (of_idle, calls) = (measured.take_writes(), measured.take_calls());
+    measured.ensure_initialized()?;
     Ok(CcmReport {
         format: args.output,
         figures: Figures {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -13,7 +14,7 @@ use machinist_kube::{Change, Store};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::objects::NAMESPACE;
+use crate::objects;
 
 /// Counts of Machines and Nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,10 +66,9 @@ impl ClusterState {
         )]
         let (sender, counts) = watch::channel(Counts::default());
         let mut watches = JoinSet::new();
-        let machines: Api<Machine> = Api::namespaced(control, NAMESPACE);
         let told = sender.clone();
         watches.spawn(report_changes(
-            machines,
+            objects::machines(&control),
             |machine: Machine| machine.phase().as_str().to_owned(),
             move |change| {
                 told.send_modify(|counts| {
@@ -139,6 +139,11 @@ pub(crate) async fn report_changes<K, F>(
         store.apply(delta).into_iter().for_each(&mut tell)
     })
     .await;
+}
+
+/// Reads or changes what the watches of a test have seen.
+pub(crate) fn with_seen<S, T>(seen: &Mutex<S>, change: impl FnOnce(&mut S) -> T) -> T {
+    change(&mut seen.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn moved<T>(count: u32, old: &Option<T>, new: &Option<T>) -> u32 {

@@ -16,6 +16,7 @@
 //!
 //! The cloud is never killed, because a real cloud continues while controllers are down.
 
+mod controllers;
 mod drain;
 mod events;
 mod killer;
@@ -28,13 +29,13 @@ mod scaling;
 mod takeovers;
 mod verdict;
 mod workload;
-mod world;
 
 use anyhow::Result;
 
-pub use self::options::{Args, Work};
+use self::controllers::KilledControllers;
+pub use self::options::Args;
+use self::options::Work;
 pub use self::verdict::KillVerdict;
-use world::World;
 
 /// Runs the test and reports each point.
 ///
@@ -42,10 +43,11 @@ use world::World;
 /// When a program cannot be started or a state is not reached. Errors in a reached state are in the
 /// verdict.
 pub async fn run(args: &Args) -> Result<KillVerdict> {
-    let mut world = World::start(args.machinist.clone(), args.other.clone(), args.logs.as_deref()).await?;
+    let mut controllers =
+        KilledControllers::start(args.machinist.clone(), args.other.clone(), args.logs.as_deref()).await?;
     match args.work {
-        Work::Scale => scaling::run(&mut world, args).await,
-        Work::Rollout => rollout::run(&mut world, args).await,
-        Work::Drain => drain::run(&mut world, args).await,
+        Work::Scale => scaling::run(&mut controllers, args).await,
+        Work::Rollout => rollout::run(&mut controllers, args).await,
+        Work::Drain => drain::run(&mut controllers, args).await,
     }
 }

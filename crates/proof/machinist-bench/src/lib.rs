@@ -8,9 +8,9 @@
 //! apiserver   one mix of requests to the embedded API server and to kube-apiserver with etcd, side by side
 //! ```
 //!
-//! The first four judge from outside: from the requests that API servers recorded ([`requests`]),
+//! The first four judge from outside: from the requests that API servers recorded (`requests`),
 //! from the objects, and from the cloud. They do not query the controllers. xtask starts
-//! real clusters and describes them in a variable ([`clusters`]).
+//! real clusters and describes them in a variable (`clusters`).
 //!
 //! Deliberately absent: verdicts on behaviour under faults (machinist-sim has those, in simulated
 //! time), and figures that come from neither the API server nor the operating system.
@@ -18,14 +18,16 @@
 pub mod apiserver;
 pub mod capi;
 pub mod ccm;
-pub mod clusters;
 pub mod kill;
-pub mod report;
-pub mod requests;
 pub mod scale;
 
 mod cluster_state;
+mod clusters;
+mod embedded;
 mod loopback;
 mod objects;
+mod pair;
 mod program;
 mod progress;
+mod report;
+mod requests;

@@ -14,6 +14,8 @@ use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
+use crate::progress;
+
 /// How long a program may take to answer after its start.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -38,18 +40,12 @@ pub(crate) fn free_address() -> Result<SocketAddr> {
 pub(crate) async fn until_ok(url: &str) -> Result<()> {
     let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
     let client = client();
-    let answered = async {
-        loop {
-            let status = client.get(uri.clone()).await.map(|response| response.status());
-            if matches!(status, Ok(StatusCode::OK)) {
-                return;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+    let is_ok = async || {
+        let status = client.get(uri.clone()).await.map(|response| response.status());
+        Ok(matches!(status, Ok(StatusCode::OK)))
     };
-    tokio::time::timeout(ANSWERS_WITHIN, answered)
-        .await
-        .with_context(|| format!("{url} did not return 200 within {ANSWERS_WITHIN:?}"))
+    let answered = progress::until(ANSWERS_WITHIN, LOOK_EVERY, is_ok).await;
+    answered.with_context(|| format!("{url} did not return 200 within {ANSWERS_WITHIN:?}"))?
 }
 
 async fn body_of(url: &str) -> Result<Incoming> {

@@ -6,10 +6,14 @@
     reason = "results go to standard output and errors to standard error, for xtask and for people"
 )]
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+use machinist_bench::ccm::CcmReport;
+use machinist_bench::kill::KillVerdict;
+use machinist_bench::scale::ScaleReport;
 use machinist_bench::{apiserver, capi, ccm, kill, scale};
 
 #[derive(Parser)]
@@ -39,31 +43,18 @@ enum Job {
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().job {
-        Job::Scale(args) => in_runtime(scale::run(&args)).map(|report| {
-            println!("{report}");
-            report.is_within_budget()
-        }),
-        Job::Kill(args) => in_runtime(kill::run(&args)).map(|verdict| {
-            println!("{verdict}");
-            verdict.holds()
-        }),
+        Job::Scale(args) => printed(in_runtime(scale::run(&args)), ScaleReport::is_within_budget),
+        Job::Kill(args) => printed(in_runtime(kill::run(&args)), KillVerdict::holds),
         // Pauses time, for which it needs its own runtime.
-        Job::Ccm(args) => ccm::run(&args).map(|report| {
-            println!("{report}");
-            report.is_within_budget()
-        }),
-        Job::Capi(args) => in_runtime(capi::run(&args)).map(|report| {
-            println!("{report}");
+        Job::Ccm(args) => printed(ccm::run(&args), CcmReport::is_within_budget),
+        Job::Capi(args) => printed(in_runtime(capi::run(&args)), |report| {
             let missed = report.missed();
             for goal in &missed {
                 eprintln!("missed goal: {goal}");
             }
             missed.is_empty()
         }),
-        Job::Apiserver(args) => in_runtime(apiserver::run(&args)).map(|report| {
-            println!("{report}");
-            true
-        }),
+        Job::Apiserver(args) => printed(in_runtime(apiserver::run(&args)), |_| true),
         Job::EmbeddedServer(args) => in_runtime(apiserver::serve(&args)).map(|()| true),
     };
     match outcome {
@@ -74,6 +65,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints a result, and returns whether it is good.
+fn printed<T: Display>(result: Result<T>, is_good: impl Fn(&T) -> bool) -> Result<bool> {
+    let result = result?;
+    println!("{result}");
+    Ok(is_good(&result))
 }
 
 fn in_runtime<T>(job: impl Future<Output = Result<T>>) -> Result<T> {

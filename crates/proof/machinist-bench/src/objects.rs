@@ -4,16 +4,17 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kube::{Client, Resource};
-use machinist_api::manifest::{ManifestObject, parse_manifest};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use machinist_api::manifest::parse_manifest;
 use machinist_api::mcm::API_VERSION;
-use machinist_api::{Machine, MachineClass, MachineDeployment, crd};
-use serde::Serialize;
+use machinist_api::{Machine, MachineDeployment, crd};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use crate::progress;
 
 /// Namespace of the objects.
 pub(crate) const NAMESPACE: &str = "default";
@@ -38,17 +39,14 @@ pub(crate) async fn install_kinds(client: &Client) -> Result<()> {
     let names: Vec<_> = definitions.iter().map(|kind| kind.spec.names.plural.clone()).collect();
     create_definitions(client, definitions).await?;
     let deployments: Api<MachineDeployment> = Api::namespaced(client.clone(), NAMESPACE);
-    let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
-    let one = ListParams::default().limit(1);
-    let served = async {
-        while deployments.list(&one).await.is_err()
-            || machines.list(&one).await.is_err()
-            || !are_discovered(client, &names).await
-        {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+    let (machines, one) = (machines(client), ListParams::default().limit(1));
+    let are_served = async || {
+        Ok(deployments.list(&one).await.is_ok()
+            && machines.list(&one).await.is_ok()
+            && are_discovered(client, &names).await)
     };
-    tokio::time::timeout(SERVED_WITHIN, served).await.context("the machine kinds are not served in time")
+    let served = progress::until(SERVED_WITHIN, LOOK_EVERY, are_served).await;
+    served.context("the machine kinds are not served in time")?
 }
 
 async fn are_discovered(client: &Client, names: &[String]) -> bool {
@@ -76,32 +74,64 @@ pub(crate) async fn create_definitions(
 pub(crate) async fn apply(client: &Client, replicas: u32) -> Result<()> {
     for mut object in parse_manifest(QUICK_START).context("the quick start")? {
         match object.kind.as_str() {
-            "Secret" => create::<Secret>(client, &object).await?,
-            "MachineClass" => create::<MachineClass>(client, &object).await?,
-            "MachineDeployment" => {
-                object.body["spec"]["replicas"] = replicas.into();
-                create::<MachineDeployment>(client, &object).await?;
-            }
+            "Secret" | "MachineClass" => {}
+            "MachineDeployment" => object.body["spec"]["replicas"] = replicas.into(),
             other => bail!("the quick start contains a {other}, which this benchmark cannot create"),
         }
+        create(client, object.body).await?;
     }
     Ok(())
 }
 
-async fn create<K>(client: &Client, object: &ManifestObject) -> Result<()>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + k8s_openapi::Resource
-        + DeserializeOwned
-        + Serialize
-        + Clone
-        + std::fmt::Debug,
-{
-    let what = format!("{} {}", object.kind, object.name);
-    let typed: K = object.decode().with_context(|| format!("cannot decode {what} of the quick start"))?;
-    let api: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
-    api.create(&PostParams::default(), &typed).await.with_context(|| format!("cannot create {what}"))?;
-    Ok(())
+/// Creates an object, and returns its UID.
+///
+/// # Errors
+/// When the server refuses the object.
+pub(crate) async fn create(client: &Client, object: Value) -> Result<String> {
+    let object: DynamicObject = from_json(object);
+    let types = object.types.clone().context("the object has a kind")?;
+    let what = format!("{} {}", types.kind, object.metadata.name.as_deref().unwrap_or_default());
+    let api = api(client, &types.api_version, &types.kind);
+    let created = api.create(&PostParams::default(), &object).await;
+    let created = created.with_context(|| format!("cannot create {what}"))?;
+    created.metadata.uid.with_context(|| format!("{what} has no UID"))
+}
+
+/// The objects of a kind; if the kind has namespaces, in [`NAMESPACE`].
+pub(crate) fn api(client: &Client, api_version: &str, kind: &str) -> Api<DynamicObject> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    match kind {
+        "Node" => Api::all_with(client.clone(), &resource),
+        _ => Api::namespaced_with(client.clone(), NAMESPACE, &resource),
+    }
+}
+
+/// An object of the benchmark, which has the fields of its kind.
+pub(crate) fn from_json<T: DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).expect("the benchmark's objects have the fields of their kinds")
+}
+
+/// A Machine without a set.
+pub(crate) fn machine(name: &str, class: &str) -> Machine {
+    from_json(json!({
+        "apiVersion": API_VERSION, "kind": "Machine", "metadata": { "name": name },
+        "spec": { "class": { "kind": "MachineClass", "name": class } },
+    }))
+}
+
+/// The Machines of [`NAMESPACE`].
+pub(crate) fn machines(client: &Client) -> Api<Machine> {
+    Api::namespaced(client.clone(), NAMESPACE)
+}
+
+/// Lists the Machines of [`NAMESPACE`].
+///
+/// # Errors
+/// When the server refuses the list.
+pub(crate) async fn list_machines(client: &Client) -> Result<Vec<Machine>> {
+    let list = machines(client).list(&ListParams::default()).await;
+    Ok(list.context("cannot list Machines")?.items)
 }
 
 /// Changes the number of machines.

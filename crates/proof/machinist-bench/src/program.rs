@@ -1,6 +1,7 @@
 //! Runs the `machinist` program as operators do: one process per job.
 
 use std::fs::{File, OpenOptions};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,6 +13,8 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::loopback;
+use crate::objects::NAMESPACE;
+use crate::pair::Pair;
 
 /// Number of log lines that an error shows.
 const LOG_TAIL_LINES: usize = 12;
@@ -38,6 +41,7 @@ struct CommandLine {
     program: PathBuf,
     /// Path of the program of the next start.
     next: PathBuf,
+    job: String,
     arguments: Vec<String>,
     /// File for standard output and error; every start appends to it.
     log: PathBuf,
@@ -50,6 +54,12 @@ pub(crate) struct Process {
     started: Timestamp,
 }
 
+/// A controller, and the address of its port.
+pub(crate) struct Controller {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+}
+
 impl Programs {
     /// Without a folder for the logs, they are in a temporary one.
     pub(crate) fn new(machinist: PathBuf, logs: Option<&Path>) -> Result<Self> {
@@ -59,34 +69,48 @@ impl Programs {
         Ok(Self { folder, machinist, other: None, _temporary: temporary })
     }
 
-    /// Lets the processes of [`Self::start_alternating`] run the first program and this one by
-    /// turns.
+    /// Lets each restart of a process change between the first program and this one.
     pub(crate) fn with_other(self, other: Option<PathBuf>) -> Self {
         Self { other, ..self }
     }
 
-    /// Starts a process. The first argument is its job, and the name of its log.
-    pub(crate) fn start(&self, arguments: Vec<String>) -> Result<Process> {
-        let name = arguments.first().cloned().unwrap_or_default();
-        self.start_with(&name, arguments, &self.machinist)
+    /// Starts both controllers, each on a free port. The suffix is for the names of their logs, and
+    /// `cloud` are the arguments that only the machine controller has.
+    ///
+    /// # Errors
+    /// When no port is free, or a program cannot be started.
+    pub(crate) fn start_controllers(
+        &self,
+        suffix: &str,
+        arguments: &[String],
+        cloud: &[String],
+    ) -> Result<Pair<Controller>> {
+        let start = |job: &str, own: &[String]| -> Result<Controller> {
+            let address = loopback::free_address()?;
+            let common = [
+                format!("--namespace={NAMESPACE}"),
+                format!("--address={}", address.ip()),
+                format!("--port={}", address.port()),
+            ];
+            let process = self.start(job, suffix, [&common[..], arguments, own].concat())?;
+            Ok(Controller { process, address })
+        };
+        Ok(Pair {
+            machine_controller: start("machine-controller", cloud)?,
+            manager: start("machine-controller-manager", &[])?,
+        })
     }
 
-    /// Starts a process whose log has this name.
-    pub(crate) fn start_as(&self, name: &str, arguments: Vec<String>) -> Result<Process> {
-        self.start_with(name, arguments, &self.machinist)
-    }
-
-    /// Starts a process like [`Self::start`]. If there is another program, each restart changes
-    /// the program.
-    pub(crate) fn start_alternating(&self, arguments: Vec<String>) -> Result<Process> {
-        let name = arguments.first().cloned().unwrap_or_default();
-        self.start_with(&name, arguments, self.other.as_ref().unwrap_or(&self.machinist))
-    }
-
-    fn start_with(&self, name: &str, arguments: Vec<String>, next: &Path) -> Result<Process> {
-        let log = self.folder.join(format!("{name}.log"));
+    /// Starts a process. Its log is named after the job, with the suffix.
+    ///
+    /// # Errors
+    /// When the program cannot be started or the log cannot be written.
+    pub(crate) fn start(&self, job: &str, suffix: &str, arguments: Vec<String>) -> Result<Process> {
+        let log = self.folder.join(format!("{job}{suffix}.log"));
         File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        CommandLine { program: self.machinist.clone(), next: next.to_owned(), arguments, log }.start()
+        let program = self.machinist.clone();
+        let next = self.other.as_ref().unwrap_or(&program).clone();
+        CommandLine { program, next, job: job.to_owned(), arguments, log }.start()
     }
 }
 
@@ -103,6 +127,7 @@ impl CommandLine {
             .with_context(|| format!("cannot write {}", self.log.display()))?;
         let started = SystemClock.now();
         let child = Command::new(&self.program)
+            .arg(&self.job)
             .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -139,7 +164,7 @@ impl Process {
     /// When the process had already exited, or does not exit in time.
     pub(crate) async fn stop(&mut self) -> Result<()> {
         self.ensure_alive()?;
-        let id = self.id().with_context(|| format!("{} has ended", self.what()))?;
+        let id = self.running_id()?;
         let sent = Command::new("kill").args(["-TERM", &id.to_string()]).status().await;
         ensure!(sent.context("cannot run `kill`")?.success(), "cannot stop {}", self.what());
         let ended = tokio::time::timeout(STOPS_WITHIN, self.child.wait()).await;
@@ -205,8 +230,7 @@ impl Process {
     /// # Errors
     /// When the process has exited, or the operating system does not report the memory.
     pub(crate) fn resident_mb(&self) -> Result<f64> {
-        let id = self.id().with_context(|| format!("{} has ended", self.what()))?;
-        resident_mb(&id.to_string())
+        resident_mb(&self.running_id()?.to_string())
     }
 
     /// CPU time of the process since its start, in seconds, in user mode and in the kernel.
@@ -214,16 +238,19 @@ impl Process {
     /// # Errors
     /// When the process has exited, or the operating system does not report the time.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
-        let id = self.id().with_context(|| format!("{} has ended", self.what()))?;
-        let path = format!("/proc/{id}/stat");
+        let path = format!("/proc/{}/stat", self.running_id()?);
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         cpu_ticks(&text)
             .map(|ticks| ticks / TICKS_PER_SECOND)
             .with_context(|| format!("{path} has no value for the CPU time"))
     }
 
+    fn running_id(&self) -> Result<u32> {
+        self.id().with_context(|| format!("{} has ended", self.what()))
+    }
+
     fn what(&self) -> String {
-        format!("`machinist {}`", self.command.arguments.first().map_or("", String::as_str))
+        format!("`machinist {}`", self.command.job)
     }
 }
 

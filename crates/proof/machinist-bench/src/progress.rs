@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::time::Instant;
+use tokio::time::error::Elapsed;
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -19,13 +20,23 @@ const EXPLAINED: usize = 5;
 
 /// Waits until a program is ready.
 pub(crate) async fn until_ready(program: &str, is_ready: impl Fn() -> bool) -> Result<()> {
-    let ready = async {
-        while !is_ready() {
-            tokio::time::sleep(LOOK_EVERY).await;
+    let ready = until(READY_WITHIN, LOOK_EVERY, async || Ok(is_ready())).await;
+    ready.with_context(|| format!("the {program} did not become ready in time"))?
+}
+
+/// Looks at intervals until a look returns true or an error.
+pub(crate) async fn until(
+    within: Duration,
+    look_every: Duration,
+    mut look: impl AsyncFnMut() -> Result<bool>,
+) -> Result<Result<()>, Elapsed> {
+    let reached = async {
+        while !look().await? {
+            tokio::time::sleep(look_every).await;
         }
+        Ok(())
     };
-    let ready = tokio::time::timeout(READY_WITHIN, ready).await;
-    ready.with_context(|| format!("the {program} did not become ready in time"))
+    tokio::time::timeout(within, reached).await
 }
 
 /// Waits until nothing has been written for a while; returns false if that never happens.

@@ -1,4 +1,4 @@
-//! The common parts of the reports: the format, JSON, goals, the table and percentiles.
+//! The common parts of the reports: the format, JSON, goals, lists, the table and percentiles.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// Output format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// Text for people.
     Text,
     /// JSON for programs.
@@ -30,16 +30,48 @@ impl Format {
     }
 }
 
-/// One goal, and whether it is met.
-pub(crate) struct Goal {
-    pub(crate) what: String,
-    pub(crate) is_met: bool,
+/// A goal.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Bound {
+    AtMost(f64),
+    Below(f64),
+    AtLeast(f64),
+    Exactly(f64),
 }
 
-impl fmt::Display for Goal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", if self.is_met { "ok    " } else { "MISSED" }, self.what)
+impl Bound {
+    #[expect(clippy::float_cmp, reason = "exact goals are for counts")]
+    pub(crate) fn is_met(self, measured: f64) -> bool {
+        match self {
+            Self::AtMost(goal) => measured <= goal,
+            Self::Below(goal) => measured < goal,
+            Self::AtLeast(goal) => goal <= measured,
+            Self::Exactly(goal) => measured == goal,
+        }
     }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(goal) => write!(f, "at most {goal}"),
+            Self::Below(goal) => write!(f, "below {goal}"),
+            Self::AtLeast(goal) => write!(f, "at least {goal}"),
+            Self::Exactly(goal) => write!(f, "{goal}"),
+        }
+    }
+}
+
+/// The first word of a line about a goal.
+pub(crate) fn mark(is_met: bool) -> &'static str {
+    if is_met { "ok    " } else { "MISSED" }
+}
+
+/// The items in one line, or `none`.
+pub(crate) fn listed(items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.collect();
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 
 /// Writes rows of a name, a measured value and its goal, which may be empty.
@@ -66,6 +98,15 @@ pub(crate) fn percentile(times: &[Duration], percent: usize) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bound_says_which_side_of_it_meets_the_goal() {
+        let met = |goal: Bound| [0.9, 1.0, 1.1].map(|measured| goal.is_met(measured));
+        assert_eq!(met(Bound::AtMost(1.0)), [true, true, false]);
+        assert_eq!(met(Bound::Below(1.0)), [true, false, false]);
+        assert_eq!(met(Bound::AtLeast(1.0)), [false, true, true]);
+        assert_eq!(met(Bound::Exactly(1.0)), [false, true, false]);
+    }
 
     #[test]
     fn percentiles_are_measured_times() {

@@ -14,22 +14,19 @@ use anyhow::Result;
 use jiff::Timestamp;
 use machinist_apiserver::{AuditRecord, Subscription};
 
-pub use self::audit_log::AuditLog;
+pub(crate) use self::audit_log::AuditLog;
 pub(crate) use self::counts::Counts;
-pub use self::tally::{PerMachine, RequestTally, Row};
-pub(crate) use self::tally::{per, round};
+pub(crate) use self::tally::{PerMachine, RequestTally, per, round};
 
 /// User-Agent of the machine controller, up to its version.
-pub const MACHINE_CONTROLLER: &str = "machinist-machine-controller";
+pub(crate) const MACHINE_CONTROLLER: &str = "machinist-machine-controller";
 /// User-Agent of the manager, up to its version.
-pub const MANAGER: &str = "machinist-machine-controller-manager";
+pub(crate) const MANAGER: &str = "machinist-machine-controller-manager";
 
 /// The sender of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Program {
-    /// The machine controller.
+pub(crate) enum Program {
     MachineController,
-    /// The manager.
     Manager,
     /// Any other sender: this benchmark, Kubernetes' own controllers, nodes.
     Other,
@@ -37,7 +34,7 @@ pub enum Program {
 
 impl Program {
     /// The sender with that User-Agent.
-    pub fn of_user_agent(user_agent: &str) -> Self {
+    pub(crate) fn of_user_agent(user_agent: &str) -> Self {
         match user_agent.split_once('/').map_or(user_agent, |(name, _version)| name) {
             MACHINE_CONTROLLER => Self::MachineController,
             MANAGER => Self::Manager,
@@ -58,54 +55,57 @@ impl fmt::Display for Program {
 
 /// One answered request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AnsweredRequest {
-    /// The sender.
-    pub program: Program,
+pub(crate) struct AnsweredRequest {
+    pub(crate) program: Program,
     /// When the server received the request, if the server records that.
-    pub received: Option<Timestamp>,
+    pub(crate) received: Option<Timestamp>,
     /// get, list, watch, create, update, patch, delete, deletecollection.
-    pub verb: String,
+    pub(crate) verb: String,
     /// `machines`, or `machines/status` for a subresource.
-    pub resource: String,
+    pub(crate) resource: String,
     /// Name of the object; empty for lists.
-    pub name: String,
-    /// The HTTP status.
-    pub code: u16,
+    pub(crate) name: String,
+    pub(crate) code: u16,
     /// Whether the server's error named invalid fields.
-    pub has_causes: bool,
+    pub(crate) has_causes: bool,
 }
 
 impl AnsweredRequest {
+    /// Whether one of the two controllers sent the request.
+    pub(crate) fn is_controllers(&self) -> bool {
+        self.program != Program::Other
+    }
+
     /// Whether the request tried to change something, successful or not.
-    pub fn is_write(&self) -> bool {
+    pub(crate) fn is_write(&self) -> bool {
         matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 
     /// Whether the request changed something, judged by its status code.
-    pub fn is_commit(&self) -> bool {
+    pub(crate) fn is_commit(&self) -> bool {
         self.is_write() && (200..300).contains(&self.code)
     }
 
     /// Whether the request is about Events, which are counted separately: they are for people, and
     /// dropped when there are too many.
-    pub fn is_about_events(&self) -> bool {
+    pub(crate) fn is_about_events(&self) -> bool {
         self.resource == "events"
     }
 
     /// Whether the request is about Leases, which are renewed at intervals, independent of the
     /// number of machines.
-    pub fn is_about_leases(&self) -> bool {
+    pub(crate) fn is_about_leases(&self) -> bool {
         self.resource == "leases"
     }
 
     /// Whether the request failed because of an earlier write: 409, or a failed `test` of a JSON
     /// patch, which is a 422 without causes.
-    pub fn is_conflict(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         self.code == 409 || (self.code == 422 && !self.has_causes)
     }
 
     /// Whether the request created a Machine.
-    pub fn makes_machine(&self) -> bool {
+    pub(crate) fn makes_machine(&self) -> bool {
         self.verb == "create" && self.resource == "machines" && self.is_commit()
     }
 }
@@ -138,7 +138,7 @@ fn with_subresource(resource: &str, subresource: &str) -> String {
 
 /// A source of requests.
 #[derive(Debug)]
-pub enum Requests {
+pub(crate) enum Requests {
     /// The audit hook of the embedded server.
     Embedded(Subscription<Arc<AuditRecord>>),
     /// The audit log of kube-apiserver, which contains a watch only after the watch has ended.
@@ -150,13 +150,22 @@ impl Requests {
     ///
     /// # Errors
     /// When an audit log cannot be read.
-    pub fn take(&mut self) -> Result<Vec<AnsweredRequest>> {
+    pub(crate) fn take(&mut self) -> Result<Vec<AnsweredRequest>> {
         match self {
             Self::Embedded(records) => {
                 Ok(records.drain().iter().map(|record| AnsweredRequest::from(record.as_ref())).collect())
             }
             Self::Real(log) => log.take(),
         }
+    }
+}
+
+#[cfg(test)]
+impl AnsweredRequest {
+    /// A request about an object whose name is `x`.
+    pub(crate) fn test(program: Program, verb: &str, resource: &str, code: u16) -> Self {
+        let (verb, resource, name) = (verb.to_owned(), resource.to_owned(), "x".to_owned());
+        Self { program, received: None, verb, resource, name, code, has_causes: false }
     }
 }
 

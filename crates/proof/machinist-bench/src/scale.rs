@@ -18,6 +18,7 @@ mod join;
 mod leader_change;
 mod limit;
 mod lists;
+mod machines;
 mod node;
 mod processes;
 mod provoked;
@@ -25,7 +26,6 @@ mod raw_writes;
 mod report;
 mod restart;
 mod warnings;
-mod world;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,20 +34,15 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use tokio::time::Instant;
 
-pub use self::goals::{Bound, GoalFigure};
-pub use self::idle::IdleFigures;
-pub use self::leader_change::LeaderChangeFigures;
-pub use self::provoked::DecisionFigures;
-pub use self::report::{Figures, PhaseFigures, ScaleReport};
-pub use self::restart::RestartFigures;
-pub use self::world::Resident;
-use crate::cluster_state::{ClusterState, Counts};
+use self::machines::{MeasuredMachines, NodeSettings};
+use self::node::Content;
+pub use self::report::ScaleReport;
+use self::report::{Figures, PhaseFigures};
+use crate::cluster_state::Counts;
 use crate::objects;
 use crate::progress;
 use crate::report::Format;
-use crate::requests::RequestTally;
-use node::Content;
-use world::{NodeSettings, World};
+use crate::requests::{RequestTally, round};
 
 /// Options of `machinist-bench scale`.
 #[derive(Debug, Clone, clap::Args)]
@@ -99,7 +94,7 @@ pub struct Args {
 
 /// The API server to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ApiServer {
+enum ApiServer {
     /// The embedded API server, in this process, together with both controllers.
     Embedded,
     /// kube-apiserver and etcd, as `MACHINIST_REAL_CLUSTERS` describes them.
@@ -121,43 +116,38 @@ pub async fn run(args: &Args) -> Result<ScaleReport> {
     } else {
         NodeSettings { content: Content::Full, pods: args.pods }
     };
-    let mut world = match args.api {
-        ApiServer::Embedded => World::embedded(nodes).await?,
+    let mut measured = match args.api {
+        ApiServer::Embedded => MeasuredMachines::embedded(nodes).await?,
         ApiServer::Real => {
             let machinist = args.machinist.clone().context("--machinist is missing")?;
-            World::real(machinist, args.logs.as_deref(), nodes).await?
+            MeasuredMachines::real(machinist, args.logs.as_deref(), nodes).await?
         }
     };
-    objects::apply(&world.client, 0).await?;
-    let mut state = ClusterState::follow(world.client.clone(), world.client.clone());
-    count_until_quiet(&mut world, &mut RequestTally::default()).await?;
-    let empty = world.resident()?;
+    objects::apply(&measured.client, 0).await?;
+    count_until_quiet(&mut measured, &mut RequestTally::default()).await?;
+    let empty = measured.resident()?;
 
     let machines = args.machines;
-    let up = phase(&mut world, &mut state, machines, machines, "all Machines to run", |counts| {
+    let up = phase(&mut measured, machines, machines, "all Machines to run", |counts| {
         counts.running() == machines
     })
     .await?;
-    world.fill_nodes().await?;
-    count_until_quiet(&mut world, &mut RequestTally::default()).await?;
-    let resident = world.resident()?;
+    measured.fill_nodes().await?;
+    count_until_quiet(&mut measured, &mut RequestTally::default()).await?;
+    let resident = measured.resident()?;
     let idle = match args.idle {
-        Some(seconds) => Some(idle::measure(&mut world, Duration::from_secs(seconds.into())).await?),
+        Some(seconds) => Some(idle::measure(&mut measured, Duration::from_secs(seconds.into())).await?),
         None => None,
     };
-    let restart =
-        if args.restart { Some(restart::measure(&mut world, &mut state, machines).await?) } else { None };
-    let leader_change = if args.leader_change {
-        Some(leader_change::measure(&mut world, &mut state, machines).await?)
-    } else {
-        None
-    };
-    let down = phase(&mut world, &mut state, 0, machines, "all Machines and Nodes to be deleted", |counts| {
+    let restart = if args.restart { Some(restart::measure(&mut measured, machines).await?) } else { None };
+    let leader_change =
+        if args.leader_change { Some(leader_change::measure(&mut measured, machines).await?) } else { None };
+    let down = phase(&mut measured, 0, machines, "all Machines and Nodes to be deleted", |counts| {
         counts.machines == 0 && counts.nodes == 0
     })
     .await?;
     Ok(ScaleReport {
-        api: world.description.clone(),
+        api: measured.description.clone(),
         format: args.output,
         content: nodes.content,
         figures: Figures {
@@ -165,19 +155,19 @@ pub async fn run(args: &Args) -> Result<ScaleReport> {
             pods_per_node: nodes.pods,
             up: up.figures(machines),
             down: down.figures(machines),
-            instances_ever: world.cloud.ledger().ever().len(),
+            instances_ever: measured.cloud.ledger().ever().len(),
             instances_provoked: provoked::INSTANCES
                 * (usize::from(args.restart) + 2 * usize::from(args.leader_change)),
             empty_mb: empty,
             resident_mb: resident,
-            warnings: world.warnings()?,
+            warnings: measured.warnings()?,
             idle,
             restart,
             leader_change,
-            raw_writes_per_second: world.raw_writes_per_second,
-            limit_per_second: world.limit_per_second,
+            raw_writes_per_second: measured.raw_writes_per_second,
+            limit_per_second: measured.limit_per_second,
         },
-        instances_alive: world.cloud.alive(),
+        instances_alive: measured.cloud.alive(),
         up: up.tally,
         down: down.tally,
         is_quiet: up.is_quiet && down.is_quiet,
@@ -194,7 +184,7 @@ struct Phase {
 impl Phase {
     fn figures(&self, machines: u32) -> PhaseFigures {
         PhaseFigures {
-            seconds: crate::requests::round(self.took.as_secs_f64()),
+            seconds: round(self.took.as_secs_f64()),
             writes: self.tally.writes(machines),
             reads: self.tally.reads(machines),
             conflicts: self.tally.conflicts().len(),
@@ -203,8 +193,7 @@ impl Phase {
 }
 
 async fn phase(
-    world: &mut World,
-    state: &mut ClusterState,
+    measured: &mut MeasuredMachines,
     replicas: u32,
     machines: u32,
     what: &str,
@@ -212,24 +201,21 @@ async fn phase(
 ) -> Result<Phase> {
     let mut tally = RequestTally::default();
     let began = Instant::now();
-    objects::scale(&world.client, replicas).await?;
+    objects::scale(&measured.client, replicas).await?;
     let within = PATIENCE + PATIENCE_PER_MACHINE * machines;
-    let reached = tokio::select! {
-        reached = state.until(what, within, is_reached) => reached,
-        ended = world.ended() => Err(ended),
-    };
+    let reached = measured.until(what, within, is_reached).await;
     let took = began.elapsed();
-    reached.with_context(|| world.explain())?;
-    let is_quiet = count_until_quiet(world, &mut tally).await?;
+    reached.with_context(|| measured.explain())?;
+    let is_quiet = count_until_quiet(measured, &mut tally).await?;
     Ok(Phase { took, tally, is_quiet })
 }
 
 /// Counts requests until no object except Events has been written for a while; returns false if
 /// that never happens.
-async fn count_until_quiet(world: &mut World, tally: &mut RequestTally) -> Result<bool> {
+async fn count_until_quiet(measured: &mut MeasuredMachines, tally: &mut RequestTally) -> Result<bool> {
     progress::until_quiet(|| {
         let mut has_written = false;
-        for request in world.requests.take()? {
+        for request in measured.requests.take()? {
             has_written |= request.is_controllers() && request.is_write() && !request.is_about_events();
             tally.add(request);
         }

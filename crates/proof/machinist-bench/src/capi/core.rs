@@ -6,18 +6,17 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, Client};
+use kube::Client;
+use kube::api::{Patch, PatchParams};
 use machinist_api::capi::constants::{CLOUD_TAINT, CLUSTER_NAME_LABEL, SECRET_TYPE};
 use machinist_api::crd;
 use serde_json::{Value, json};
 
-use crate::objects;
+use crate::objects::{self, NAMESPACE, api, create};
+use crate::progress;
 
 /// Name of the Cluster, its DockerCluster and the prefix of its machines.
 pub(super) const CLUSTER: &str = "bench";
-const NAMESPACE: &str = "default";
 const CORE: &str = "cluster.x-k8s.io";
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 const VERSION: &str = "v1beta2";
@@ -73,14 +72,14 @@ impl Cluster {
 
 /// Creates the kinds of Cluster API. The provider cannot watch them before.
 pub(super) async fn install_kinds(core: &Client) -> Result<()> {
-    let core_kinds = [core_kind("Cluster", "clusters")?, core_kind("Machine", "machines")?];
+    let core_kinds = [core_kind("Cluster", "clusters"), core_kind("Machine", "machines")];
     objects::create_definitions(core, core_kinds.into_iter().chain(crd::docker_crds())).await
 }
 
 /// A core kind that keeps every field.
-fn core_kind(kind: &str, plural: &str) -> Result<CustomResourceDefinition> {
+fn core_kind(kind: &str, plural: &str) -> CustomResourceDefinition {
     let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let definition = json!({
+    objects::from_json(json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.{CORE}")},
         "spec": {
@@ -91,8 +90,7 @@ fn core_kind(kind: &str, plural: &str) -> Result<CustomResourceDefinition> {
                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}},
             }],
         },
-    });
-    serde_json::from_value(definition).with_context(|| format!("the definition of {kind} is well-formed"))
+    }))
 }
 
 /// Creates a Cluster, waits for its infrastructure, and says that its control plane runs.
@@ -116,8 +114,7 @@ async fn provide_cluster(core: &Client) -> Result<()> {
         "spec": {},
     });
     create(core, infrastructure).await?;
-    let endpoint = tokio::time::timeout(PROVISIONED_WITHIN, endpoint(core)).await;
-    let endpoint = endpoint.context("the DockerCluster was not provisioned in time")??;
+    let endpoint = endpoint(core).await?;
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": SECRET_TYPE,
         "metadata": {"name": format!("{CLUSTER}-kubeconfig"), "namespace": NAMESPACE},
@@ -137,13 +134,15 @@ async fn provide_cluster(core: &Client) -> Result<()> {
 /// Returns the endpoint of the DockerCluster, when it is provisioned.
 async fn endpoint(core: &Client) -> Result<Value> {
     let api = api(core, &format!("{INFRASTRUCTURE}/{VERSION}"), "DockerCluster");
-    loop {
+    let mut endpoint = Value::Null;
+    let is_provisioned = async || {
         let object = api.get(CLUSTER).await.context("cannot read the DockerCluster")?;
-        if object.data["status"]["initialization"]["provisioned"] == true {
-            return Ok(object.data["spec"]["controlPlaneEndpoint"].clone());
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+        endpoint = object.data["spec"]["controlPlaneEndpoint"].clone();
+        Ok(object.data["status"]["initialization"]["provisioned"] == true)
+    };
+    let provisioned = progress::until(PROVISIONED_WITHIN, LOOK_EVERY, is_provisioned).await;
+    provisioned.context("the DockerCluster was not provisioned in time")??;
+    Ok(endpoint)
 }
 
 /// The workload cluster is in this process, so the kubeconfig needs no credential.
@@ -182,24 +181,4 @@ async fn prepare(core: &Client, kubelets: &Client, number: u32) -> Result<(Strin
 
 fn owner(kind: &str, name: &str, uid: &str) -> Value {
     json!({"apiVersion": format!("{CORE}/{VERSION}"), "kind": kind, "name": name, "uid": uid})
-}
-
-/// Creates an object, and returns its UID.
-async fn create(client: &Client, object: Value) -> Result<String> {
-    let object: DynamicObject = serde_json::from_value(object).context("the object is well-formed")?;
-    let types = object.types.clone().context("the object has a kind")?;
-    let what = format!("{} {}", types.kind, object.metadata.name.as_deref().unwrap_or_default());
-    let api = api(client, &types.api_version, &types.kind);
-    let created = api.create(&PostParams::default(), &object).await;
-    let created = created.with_context(|| format!("cannot create {what}"))?;
-    created.metadata.uid.with_context(|| format!("{what} has no UID"))
-}
-
-fn api(client: &Client, api_version: &str, kind: &str) -> Api<DynamicObject> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    match kind {
-        "Node" => Api::all_with(client.clone(), &resource),
-        _ => Api::namespaced_with(client.clone(), NAMESPACE, &resource),
-    }
 }

@@ -4,14 +4,14 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::world::Requests;
-use crate::report::{Format, write_table};
+use super::containers::Requests;
+use crate::report::{Bound, Format, write_table};
 use crate::requests::{per, round};
 
 /// The least share of the engine's limit.
 const SHARE_OF_LIMIT: f64 = 0.8;
-/// The most writes per machine in the management cluster.
-const WRITES: f64 = 6.0;
+/// The goal for writes per machine in the management cluster.
+const WRITES: Bound = Bound::AtMost(6.0);
 
 /// The JSON output.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -53,15 +53,12 @@ impl CapiReport {
     pub fn missed(&self) -> Vec<String> {
         let figures = &self.figures;
         let mut missed = Vec::new();
-        let least = self.least();
-        if figures.per_second < least {
-            missed.push(format!("{} machines per second, expected at least {least}", figures.per_second));
+        let rate = self.rate();
+        if !rate.is_met(figures.per_second) {
+            missed.push(format!("{} machines per second, expected {rate}", figures.per_second));
         }
-        if WRITES < figures.writes_per_machine {
-            missed.push(format!(
-                "{} writes per machine, expected at most {WRITES}",
-                figures.writes_per_machine
-            ));
+        if !WRITES.is_met(figures.writes_per_machine) {
+            missed.push(format!("{} writes per machine, expected {WRITES}", figures.writes_per_machine));
         }
         if !self.is_quiet {
             missed.push("the provider did not stop writing".to_owned());
@@ -69,9 +66,9 @@ impl CapiReport {
         missed
     }
 
-    /// The least number of machines per second.
-    fn least(&self) -> f64 {
-        round(SHARE_OF_LIMIT * self.figures.engine_limit_per_second)
+    /// The goal for machines per second.
+    fn rate(&self) -> Bound {
+        Bound::AtLeast(round(SHARE_OF_LIMIT * self.figures.engine_limit_per_second))
     }
 }
 
@@ -88,13 +85,13 @@ impl CapiReport {
         writeln!(f)?;
         let of_events = per(requests.writes.events(), figures.machines);
         let of_workload = per(requests.in_workload.all(), figures.machines);
-        let least = format!("at least {} ({SHARE_OF_LIMIT} of the limit)", self.least());
+        let rate = format!("{} ({SHARE_OF_LIMIT} of the limit)", self.rate());
         let rows = [
-            ("machines per second", figures.per_second.to_string(), least),
+            ("machines per second", figures.per_second.to_string(), rate),
             ("limit of the engine per second", figures.engine_limit_per_second.to_string(), String::new()),
             ("created to provisioned, p50 ms", figures.provisioned_p50_ms.to_string(), String::new()),
             ("created to provisioned, p99 ms", figures.provisioned_p99_ms.to_string(), String::new()),
-            ("writes per machine", figures.writes_per_machine.to_string(), format!("at most {WRITES}")),
+            ("writes per machine", figures.writes_per_machine.to_string(), WRITES.to_string()),
             ("Events per machine", of_events.to_string(), String::new()),
             ("reads per machine", figures.reads_per_machine.to_string(), String::new()),
             ("requests per machine, workload cluster", of_workload.to_string(), String::new()),

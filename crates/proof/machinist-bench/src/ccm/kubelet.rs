@@ -10,7 +10,8 @@ use kube::{Api, Client};
 use machinist_kube::SharedClock;
 use serde_json::{Value, json};
 
-use super::world::UNINITIALIZED;
+use super::nodes::UNINITIALIZED;
+use crate::objects;
 
 /// Period of the status renewals of a kubelet.
 const HEARTBEAT: Duration = Duration::from_secs(5 * 60);
@@ -32,9 +33,8 @@ async fn register_one(api: &Api<Node>, clock: &SharedClock, name: &str) -> Resul
         "spec": {"taints": [{"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]},
         "status": {"addresses": [{"type": "Hostname", "address": name}], "conditions": [ready(clock)]},
     });
-    let node = serde_json::from_value(node).context("the Node is well-formed")?;
-    api.create(&PostParams::default(), &node).await.with_context(|| format!("cannot register {name}"))?;
-    Ok(())
+    let created = api.create(&PostParams::default(), &objects::from_json(node)).await;
+    created.map(drop).with_context(|| format!("cannot register {name}"))
 }
 
 /// Renews the status of each Node at intervals, forever. The renewals are spread over the

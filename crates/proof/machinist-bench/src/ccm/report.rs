@@ -5,14 +5,14 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::report::{Format, write_table};
+use crate::report::{Bound, Format, listed, write_table};
 use crate::requests::Counts;
 
 /// The cloud returns at most this number of servers per page.
 const PAGE: u32 = 50;
 /// Goals of an initialised Node.
-const WRITES: f64 = 2.0;
-const EVENTS: f64 = 1.0;
+const WRITES: Bound = Bound::AtMost(2.0);
+const EVENTS: Bound = Bound::AtMost(1.0);
 
 /// The limit of calls to the cloud in an idle hour: twelve lists of all servers, and twelve other
 /// calls.
@@ -51,8 +51,8 @@ impl CcmReport {
     /// Whether all goals are reached.
     pub fn is_within_budget(&self) -> bool {
         let figures = &self.figures;
-        figures.writes_per_node <= WRITES
-            && figures.events_per_node <= EVENTS
+        WRITES.is_met(figures.writes_per_node)
+            && EVENTS.is_met(figures.events_per_node)
             && figures.cloud_calls_per_idle_hour <= figures.limit_calls_per_idle_hour
             && figures.kube_writes_per_idle_hour == 0
     }
@@ -69,12 +69,11 @@ impl CcmReport {
         let figures = &self.figures;
         writeln!(f, "{} Nodes, initialised in {} s of real time", figures.nodes, figures.init_seconds)?;
         writeln!(f)?;
-        let at_most = |goal: f64| format!("at most {goal}");
         let limit = figures.limit_calls_per_idle_hour;
         let calls = format!("at most {limit} (12 lists of all servers, 12 other calls)");
         let rows = [
-            ("writes per Node", figures.writes_per_node.to_string(), at_most(WRITES)),
-            ("Events per Node", figures.events_per_node.to_string(), at_most(EVENTS)),
+            ("writes per Node", figures.writes_per_node.to_string(), WRITES.to_string()),
+            ("Events per Node", figures.events_per_node.to_string(), EVENTS.to_string()),
             ("calls to the cloud in an idle hour", figures.cloud_calls_per_idle_hour.to_string(), calls),
             ("writes in an idle hour", figures.kube_writes_per_idle_hour.to_string(), "0".to_owned()),
         ];
@@ -85,12 +84,8 @@ impl CcmReport {
         {
             writeln!(f, "{title}: {writes}")?;
         }
-        let calls: Vec<String> = self.calls.iter().map(|(label, count)| format!("{label} {count}")).collect();
-        write!(
-            f,
-            "Calls of the idle hour: {}",
-            if calls.is_empty() { "none".to_owned() } else { calls.join(", ") }
-        )
+        let calls = self.calls.iter().map(|(label, count)| format!("{label} {count}"));
+        write!(f, "Calls of the idle hour: {}", listed(calls))
     }
 }
 

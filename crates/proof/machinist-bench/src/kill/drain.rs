@@ -4,21 +4,19 @@
 //! A budget lets only two pods be missing, so every drain waits for it many times.
 
 use anyhow::{Context, Result};
-use kube::Api;
 use kube::api::DeleteParams;
-use machinist_api::Machine;
 
+use super::controllers::KilledControllers;
 use super::events::Event;
 use super::killer::Killer;
 use super::notice::tell;
-use super::options::{Args, patience_for};
+use super::options::Args;
 use super::points::{Draw, Points};
 use super::takeovers;
 use super::verdict::{End, KillVerdict};
 use super::workload::Workload;
-use super::world::World;
 use crate::cluster_state::Counts;
-use crate::objects::{self, NAMESPACE};
+use crate::objects;
 
 /// Number of machines, unless the user asks for another one.
 const MACHINES: u32 = 10;
@@ -29,16 +27,15 @@ const AT_ONCE: u32 = 3;
 const APART: u32 = 8;
 
 /// Drains until all points are reached.
-pub(super) async fn run(world: &mut World, args: &Args) -> Result<KillVerdict> {
+pub(super) async fn run(controllers: &mut KilledControllers, args: &Args) -> Result<KillVerdict> {
     let machines = args.machines_or(MACHINES);
-    world.begin(machines, args.seed).await?;
+    controllers.begin(machines, args.seed).await?;
     let pods = machines * PODS_PER_MACHINE;
-    let workload = Workload::start(world.target.clone(), &world.commits_url(), pods).await?;
+    let workload = Workload::start(controllers.target.clone(), &controllers.commits_url(), pods).await?;
 
     let mut draw = Draw::new(args.seed.wrapping_add(1));
     let points = Points::apart(args.seed, args.points, APART);
-    let within = patience_for(args.points);
-    let mut killer = Killer::new(world, points, Event::evicts_pod, within);
+    let mut killer = Killer::new(controllers, points, Event::evicts_pod);
     killer.until(&format!("{pods} pods"), |_counts| workload.is_complete()).await?;
     tell(&format!("{pods} pods run"));
     let mut rounds = 0;
@@ -56,12 +53,12 @@ pub(super) async fn run(world: &mut World, args: &Args) -> Result<KillVerdict> {
         tell(&format!("round {rounds}: all pods run on Nodes that stay"));
     }
     let tally = killer.finish().await?;
-    let reached = End::read(world).await?;
-    let takeovers = takeovers::count_writes(world, args).await?;
+    let reached = End::read(controllers).await?;
+    let takeovers = takeovers::count_writes(controllers, args).await?;
     let (seen, budget) = (workload.now(), workload.budget());
     workload.end().await?;
-    world.remove_all().await?;
-    let left = End::read(world).await?;
+    controllers.remove_all().await?;
+    let left = End::read(controllers).await?;
 
     let fewest = seen.fewest_ready.unwrap_or_default();
     let mut claims = vec![
@@ -88,7 +85,7 @@ pub(super) async fn run(world: &mut World, args: &Args) -> Result<KillVerdict> {
 
 async fn scale_down_and_up(killer: &mut Killer<'_>, machines: u32, fewer: u32) -> Result<()> {
     for replicas in [machines - fewer, machines] {
-        objects::scale(&killer.world.control, replicas).await?;
+        objects::scale(&killer.controllers.control, replicas).await?;
         tell(&format!("scaling to {replicas} machines"));
         killer.until(&format!("{replicas} machines"), |counts| counts.all_run(replicas)).await?;
     }
@@ -97,9 +94,9 @@ async fn scale_down_and_up(killer: &mut Killer<'_>, machines: u32, fewer: u32) -
 
 /// Deletes drawn Machines, and waits until others run in their places.
 async fn delete(killer: &mut Killer<'_>, machines: u32, some: u32, draw: &mut Draw) -> Result<()> {
-    let mut left: Vec<String> = killer.world.machine_names().await?.into_iter().collect();
-    let api: Api<Machine> = Api::namespaced(killer.world.control.clone(), NAMESPACE);
-    let ever = killer.world.state.now().machines_ever;
+    let mut left: Vec<String> = killer.controllers.machine_names().await?.into_iter().collect();
+    let api = objects::machines(&killer.controllers.control);
+    let ever = killer.controllers.state.now().machines_ever;
     for _ in 0..some {
         let drawn = draw.below(u32::try_from(left.len()).unwrap_or(u32::MAX));
         let name = left.swap_remove(drawn as usize);

@@ -22,7 +22,7 @@ impl Event {
     pub(super) fn counts(&self) -> bool {
         match self {
             Self::Api(request) => {
-                request.program != Program::Other
+                request.is_controllers()
                     && request.is_commit()
                     && !request.is_about_events()
                     && !request.is_about_leases()
@@ -66,7 +66,7 @@ impl Event {
         matches!(self, Self::Api(request)
             if request.verb.starts_with("delete")
                 && request.resource == "pods"
-                && request.program != Program::Other)
+                && request.is_controllers())
     }
 
     pub(super) fn makes_instance(&self) -> bool {

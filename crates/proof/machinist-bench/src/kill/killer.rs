@@ -5,11 +5,12 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tokio::time::Instant;
 
+use super::controllers::KilledControllers;
 use super::events::Event;
 use super::notice::tell;
+use super::options::patience_for;
 use super::points::Points;
 use super::verdict::Tally;
-use super::world::World;
 use crate::cluster_state::Counts;
 
 const LOOK_EVERY: Duration = Duration::from_millis(3);
@@ -18,7 +19,7 @@ const AFTERMATH: Duration = Duration::from_secs(5);
 
 /// Kills at the points of one part of the work, and counts the events of that part.
 pub(super) struct Killer<'a> {
-    pub(super) world: &'a mut World,
+    pub(super) controllers: &'a mut KilledControllers,
     points: Points,
     tally: Tally,
     /// The event from which events are counted.
@@ -28,14 +29,14 @@ pub(super) struct Killer<'a> {
 }
 
 impl<'a> Killer<'a> {
-    /// The whole part fails if it takes longer than `within`.
+    /// The whole part fails if it takes longer than [`patience_for`] its points.
     pub(super) fn new(
-        world: &'a mut World,
+        controllers: &'a mut KilledControllers,
         points: Points,
         is_first: fn(&Event) -> bool,
-        within: Duration,
     ) -> Self {
-        Self { world, points, tally: Tally::default(), is_first, began: Instant::now(), within }
+        let within = patience_for(points.count());
+        Self { controllers, points, tally: Tally::default(), is_first, began: Instant::now(), within }
     }
 
     /// Whether points are left.
@@ -45,7 +46,7 @@ impl<'a> Killer<'a> {
 
     /// Number of events that were counted.
     pub(super) fn events(&self) -> u32 {
-        self.tally.number().map_or(0, |number| number + 1)
+        self.tally.events
     }
 
     /// Kills at the points until the state is reached.
@@ -53,7 +54,7 @@ impl<'a> Killer<'a> {
     /// # Errors
     /// When the state is not reached in time, or a program exited for another reason than a kill.
     pub(super) async fn until(&mut self, what: &str, is_reached: impl Fn(&Counts) -> bool) -> Result<()> {
-        while !is_reached(&self.world.state.now()) {
+        while !is_reached(&self.controllers.state.now()) {
             self.ensure_in_time(what)?;
             self.look().await?;
         }
@@ -76,8 +77,8 @@ impl<'a> Killer<'a> {
     pub(super) async fn finish(mut self) -> Result<Tally> {
         self.tally.took = self.began.elapsed();
         tokio::time::sleep(AFTERMATH).await;
-        for event in self.world.take_events()? {
-            self.world.note(&event);
+        for event in self.controllers.take_events()? {
+            self.controllers.note(&event);
             self.tally.add(&event, self.is_first);
         }
         Ok(self.tally)
@@ -88,7 +89,7 @@ impl<'a> Killer<'a> {
             self.began.elapsed() < self.within,
             "timed out after {:?}: expected {what}. Current state: {}; {} points were reached",
             self.within,
-            self.world.state.now(),
+            self.controllers.state.now(),
             self.points.reached()
         );
         Ok(())
@@ -96,12 +97,12 @@ impl<'a> Killer<'a> {
 
     /// Handles the events since the last look.
     async fn look(&mut self) -> Result<()> {
-        for event in self.world.take_events()? {
+        for event in self.controllers.take_events()? {
             self.tally.add(&event, self.is_first);
-            self.world.note(&event);
+            self.controllers.note(&event);
             let Some(number) = self.tally.number() else { continue };
             if let Some(drawn) = self.points.due(number)
-                && let Some(told) = self.world.kill_one(drawn, &event).await?
+                && let Some(told) = self.controllers.kill_one(drawn, &event).await?
             {
                 self.points.done(number);
                 self.tally.kills += 1;
@@ -112,7 +113,7 @@ impl<'a> Killer<'a> {
                 ));
             }
         }
-        for program in self.world.revive()? {
+        for program in self.controllers.revive()? {
             tell(&format!("the {program} could not renew its Lease in time, exited, and was restarted"));
         }
         tokio::time::sleep(LOOK_EVERY).await;

@@ -10,14 +10,14 @@
 //! counted separately, and excused.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use kube::{Api, Client};
+use kube::Client;
 use machinist_api::{Machine, Phase};
 use tokio::task::JoinSet;
 
-use crate::cluster_state::report_changes;
-use crate::objects::NAMESPACE;
+use crate::cluster_state::{report_changes, with_seen};
+use crate::objects;
 
 /// Label of the template that numbers the rollouts.
 pub(super) const TEMPLATE_LABEL: &str = "rollout";
@@ -56,12 +56,10 @@ struct Facts {
 impl Limits {
     pub(super) fn follow(control: Client) -> Self {
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let machines: Api<Machine> = Api::namespaced(control, NAMESPACE);
         let changed = Arc::clone(&seen);
         let mut watch = JoinSet::new();
-        watch.spawn(report_changes(machines, Facts::of, move |change| {
-            let mut seen = changed.lock().unwrap_or_else(PoisonError::into_inner);
-            seen.change(change.uid, change.new.as_deref().cloned());
+        watch.spawn(report_changes(objects::machines(&control), Facts::of, move |change| {
+            with_seen(&changed, |seen| seen.change(change.uid, change.new.as_deref().cloned()));
         }));
         Self { seen, _watch: watch }
     }
@@ -95,7 +93,7 @@ impl Limits {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
-        change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+        with_seen(&self.seen, change)
     }
 }
 

@@ -48,7 +48,7 @@ impl Args {
 
 /// Work of the controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Work {
+pub(super) enum Work {
     /// Scale from 3 machines to N, and to 0
     Scale,
     /// Replace N machines by machines of new templates

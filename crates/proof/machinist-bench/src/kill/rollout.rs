@@ -7,15 +7,15 @@
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use super::controllers::KilledControllers;
 use super::events::Event;
 use super::killer::Killer;
 use super::limits::{Limits, TEMPLATE_LABEL};
 use super::notice::tell;
-use super::options::{Args, patience_for};
+use super::options::Args;
 use super::points::{Draw, Points};
 use super::takeovers;
 use super::verdict::{End, KillVerdict};
-use super::world::World;
 use crate::cluster_state::Counts;
 use crate::objects;
 
@@ -27,18 +27,17 @@ const MAX_UNAVAILABLE: u32 = 1;
 const APART: u32 = 10;
 
 /// Rolls out until all points are reached.
-pub(super) async fn run(world: &mut World, args: &Args) -> Result<KillVerdict> {
+pub(super) async fn run(controllers: &mut KilledControllers, args: &Args) -> Result<KillVerdict> {
     let machines = args.machines_or(MACHINES);
-    let limits = Limits::follow(world.control.clone());
-    world.begin(machines, args.seed).await?;
+    let limits = Limits::follow(controllers.control.clone());
+    controllers.begin(machines, args.seed).await?;
     let strategy = json!({ "rollingUpdate": { "maxSurge": MAX_SURGE, "maxUnavailable": MAX_UNAVAILABLE } });
-    objects::patch_deployment(&world.control, json!({ "spec": { "strategy": strategy } })).await?;
+    objects::patch_deployment(&controllers.control, json!({ "spec": { "strategy": strategy } })).await?;
     limits.begin();
 
     let mut draw = Draw::new(args.seed.wrapping_add(1));
     let points = Points::apart(args.seed, args.points, APART);
-    let within = patience_for(args.points);
-    let mut killer = Killer::new(world, points, Event::makes_machine, within);
+    let mut killer = Killer::new(controllers, points, Event::makes_machine);
     let mut rollouts = Rollouts { limits: &limits, machines, current: 0, changes: 0 };
     let mut rounds = 0;
     while rounds == 0 || killer.has_points() {
@@ -50,12 +49,12 @@ pub(super) async fn run(world: &mut World, args: &Args) -> Result<KillVerdict> {
     }
     let changes = rollouts.changes;
     let tally = killer.finish().await?;
-    let reached = End::read(world).await?;
-    let takeovers = takeovers::count_writes(world, args).await?;
+    let reached = End::read(controllers).await?;
+    let takeovers = takeovers::count_writes(controllers, args).await?;
     let seen = limits.now();
 
-    world.remove_all().await?;
-    let left = End::read(world).await?;
+    controllers.remove_all().await?;
+    let left = End::read(controllers).await?;
 
     let most = machines + MAX_SURGE;
     let fewest = machines - MAX_UNAVAILABLE;
@@ -84,7 +83,7 @@ pub(super) async fn run(world: &mut World, args: &Args) -> Result<KillVerdict> {
         summary: format!(
             "{rounds} rollouts with {changes} templates in {:.0} s, {} events",
             tally.took.as_secs_f64(),
-            tally.number().map_or(0, |number| number + 1)
+            tally.events
         ),
         claims,
     })
@@ -128,7 +127,7 @@ impl Rollouts<'_> {
     async fn change(&mut self, killer: &Killer<'_>, template: u32) -> Result<()> {
         let labels = json!({ TEMPLATE_LABEL: name(template) });
         let patch = json!({ "spec": { "template": { "metadata": { "labels": labels } } } });
-        objects::patch_deployment(&killer.world.control, patch).await?;
+        objects::patch_deployment(&killer.controllers.control, patch).await?;
         tell(&format!("rolling out template {}", name(template)));
         self.current = template;
         self.changes += 1;

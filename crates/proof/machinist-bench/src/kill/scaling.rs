@@ -3,14 +3,14 @@
 
 use anyhow::{Context, Result};
 
+use super::controllers::KilledControllers;
 use super::events::Event;
 use super::killer::Killer;
 use super::notice::tell;
-use super::options::{Args, patience_for};
+use super::options::Args;
 use super::points::Points;
 use super::takeovers;
 use super::verdict::{End, KillVerdict, Tally};
-use super::world::World;
 use crate::cluster_state::Counts;
 use crate::objects;
 
@@ -24,22 +24,23 @@ const AT_FIRST: u32 = 3;
 const EVENTS_A_MACHINE: u32 = 6;
 
 /// Scales up and down.
-pub(super) async fn run(world: &mut World, args: &Args) -> Result<KillVerdict> {
+pub(super) async fn run(controllers: &mut KilledControllers, args: &Args) -> Result<KillVerdict> {
     let machines = args.machines_or(MACHINES);
-    world.begin(AT_FIRST, args.seed).await?;
+    controllers.begin(AT_FIRST, args.seed).await?;
     let new = machines - AT_FIRST;
     let points = Points::draw(args.seed, args.points, new * EVENTS_A_MACHINE);
-    let up = half(world, machines, points, Event::makes_machine, |counts| counts.all_run(machines))
+    let up = half(controllers, machines, points, Event::makes_machine, |counts| counts.all_run(machines))
         .await
         .context("while scaling up")?;
-    let reached_up = End::read(world).await?;
-    let takeovers = takeovers::count_writes(world, args).await?;
+    let reached_up = End::read(controllers).await?;
+    let takeovers = takeovers::count_writes(controllers, args).await?;
 
     let points = Points::draw(args.seed.wrapping_add(1), args.points, machines * EVENTS_A_MACHINE);
     let none_left = |counts: &Counts| counts.machines == 0 && counts.nodes == 0;
-    let down =
-        half(world, 0, points, Event::deletes_machine, none_left).await.context("while scaling down")?;
-    let reached_down = End::read(world).await?;
+    let down = half(controllers, 0, points, Event::deletes_machine, none_left)
+        .await
+        .context("while scaling down")?;
+    let reached_down = End::read(controllers).await?;
     let summary = format!("up in {:.0} s, down in {:.0} s", up.took.as_secs_f64(), down.took.as_secs_f64());
     let mut claims = claims(machines, args.points, &(up, reached_up), &(down, reached_down));
     claims.extend(takeovers.claims());
@@ -48,16 +49,15 @@ pub(super) async fn run(world: &mut World, args: &Args) -> Result<KillVerdict> {
 
 /// One direction: scales, kills at the points, and waits for the state.
 async fn half(
-    world: &mut World,
+    controllers: &mut KilledControllers,
     replicas: u32,
     points: Points,
     is_first: fn(&Event) -> bool,
     is_reached: impl Fn(&Counts) -> bool,
 ) -> Result<Tally> {
-    let within = patience_for(points.count());
-    objects::scale(&world.control, replicas).await?;
+    objects::scale(&controllers.control, replicas).await?;
     tell(&format!("scaling to {replicas} machines"));
-    let mut killer = Killer::new(world, points, is_first, within);
+    let mut killer = Killer::new(controllers, points, is_first);
     killer.until(&format!("{replicas} machines"), is_reached).await?;
     let half = killer.finish().await?;
     tell(&format!("{replicas} machines after {:.0} s and {} kills", half.took.as_secs_f64(), half.kills));

@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use tokio::time::Instant;
+use anyhow::{Result, anyhow, ensure};
 
+use super::controllers::KilledControllers;
 use super::notice::tell;
 use super::options::Args;
-use super::world::World;
-use crate::progress::until_quiet_for;
+use crate::progress::{until, until_quiet_for};
 use crate::requests::Program;
 
 /// Both controllers must hold their Leases again within this time.
@@ -37,17 +36,17 @@ pub(super) struct Takeovers {
 }
 
 /// Restarts the controllers in two laps, and counts their writes without Events and Leases.
-pub(super) async fn count_writes(world: &mut World, args: &Args) -> Result<Takeovers> {
+pub(super) async fn count_writes(controllers: &mut KilledControllers, args: &Args) -> Result<Takeovers> {
     let steps = if args.other.is_some() { &STEPS[..] } else { &STEPS[..1] };
-    until_quiet(world).await?;
+    until_quiet(controllers).await?;
     let mut laps = [0, 0];
     for writes in &mut laps {
         for step in steps {
             for program in *step {
-                world.restart(*program).await?;
+                controllers.restart(*program).await?;
             }
-            let written = until_quiet(world).await?;
-            tell(&format!("took over by {}: {written} writes", world.running_programs()));
+            let written = until_quiet(controllers).await?;
+            tell(&format!("took over by {}: {written} writes", controllers.running_programs()));
             *writes += written;
         }
     }
@@ -55,20 +54,17 @@ pub(super) async fn count_writes(world: &mut World, args: &Args) -> Result<Takeo
 }
 
 /// Waits until both controllers lead and write nothing; returns the number of their writes.
-async fn until_quiet(world: &mut World) -> Result<u32> {
-    let began = Instant::now();
+async fn until_quiet(controllers: &mut KilledControllers) -> Result<u32> {
     let mut written = 0;
-    while !world.both_lead() {
-        ensure!(
-            began.elapsed() < LEADS_WITHIN,
-            "a controller does not get its Lease within {LEADS_WITHIN:?}"
-        );
-        world.revive()?;
-        written += writes(world)?;
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+    let both_lead = async || {
+        controllers.revive()?;
+        written += writes(controllers)?;
+        Ok(controllers.both_lead())
+    };
+    let in_time = until(LEADS_WITHIN, LOOK_EVERY, both_lead).await;
+    in_time.map_err(|_elapsed| anyhow!("a controller does not get its Lease within {LEADS_WITHIN:?}"))??;
     let is_quiet = until_quiet_for(QUIET, QUIET_WITHIN, || {
-        let more = writes(world)?;
+        let more = writes(controllers)?;
         written += more;
         Ok(more != 0)
     });
@@ -76,10 +72,10 @@ async fn until_quiet(world: &mut World) -> Result<u32> {
     Ok(written)
 }
 
-fn writes(world: &mut World) -> Result<u32> {
+fn writes(controllers: &mut KilledControllers) -> Result<u32> {
     let mut written = 0;
-    for event in world.take_events()? {
-        world.note(&event);
+    for event in controllers.take_events()? {
+        controllers.note(&event);
         if event.counts() {
             tell(&format!("  {event}"));
             written += 1;

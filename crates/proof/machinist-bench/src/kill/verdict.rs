@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::Result;
 use machinist_cloud_sim::LedgerEntry;
 
+use super::controllers::KilledControllers;
 use super::events::Event;
-use super::world::World;
 use crate::cluster_state::Counts;
 
 /// Counts of one part of the work.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Events from the first Machine on.
-    events: u32,
+    pub(super) events: u32,
     has_begun: bool,
     /// POSTs of Machines, successful or not.
     pub(super) machines_posted: u32,
@@ -45,7 +45,7 @@ impl Tally {
     }
 }
 
-/// The state of the world when the expected counts were reached.
+/// Machines, Nodes and instances when the expected counts were reached.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) counts: Counts,
@@ -58,18 +58,18 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) async fn read(world: &mut World) -> Result<Self> {
-        let ledger = world.ledger().await?;
+    pub(super) async fn read(controllers: &mut KilledControllers) -> Result<Self> {
+        let ledger = controllers.ledger().await?;
         let key = |entry: &LedgerEntry| Some(entry.key.as_ref()?.to_string());
         let ever: BTreeSet<String> = ledger.ever().iter().filter_map(key).collect();
         let alive: BTreeSet<String> = ledger.alive().filter_map(key).collect();
         Ok(Self {
-            counts: world.state.now(),
+            counts: controllers.state.now(),
             instances_ever: ledger.ever().len(),
             instances_alive: ledger.alive().count(),
             without_own_key: ledger.ever().len() - ever.len(),
             // An instance's key is its Machine's UID.
-            unmatched: world.machine_uids().await?.symmetric_difference(&alive).count(),
+            unmatched: controllers.machine_uids().await?.symmetric_difference(&alive).count(),
         })
     }
 

@@ -9,7 +9,7 @@
 //! marked it as being deleted. So a pod that disappears in any other way was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -18,14 +18,13 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use machinist_cloud_sim::LedgerCommit;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::cluster_state::{is_ready, report_changes};
+use crate::cluster_state::{is_ready, report_changes, with_seen};
 use crate::loopback;
-use crate::objects::NAMESPACE;
+use crate::objects::{NAMESPACE, from_json};
 
 /// Number of pods that the budget lets be unavailable.
 const MAY_MISS: u32 = 2;
@@ -85,7 +84,7 @@ impl Workload {
             "kind": "PodDisruptionBudget",
             "metadata": { "name": "web" },
             "spec": { "minAvailable": pods - MAY_MISS, "selector": { "matchLabels": { LABEL.0: LABEL.1 } } },
-        }))?;
+        }));
         let budgets: Api<PodDisruptionBudget> = Api::namespaced(target.clone(), NAMESPACE);
         let created = budgets.create(&PostParams::default(), &budget).await;
         created.context("cannot create the PodDisruptionBudget")?;
@@ -94,12 +93,12 @@ impl Workload {
         let mut tasks = JoinSet::new();
         let changed = Arc::clone(&seen);
         tasks.spawn(report_changes(Api::namespaced(target.clone(), NAMESPACE), Facts::of, move |change| {
-            lock(&changed, |seen| seen.change(change.uid, change.new.as_deref().cloned()));
+            with_seen(&changed, |seen| seen.change(change.uid, change.new.as_deref().cloned()));
         }));
         let changed = Arc::clone(&seen);
         tasks.spawn(report_changes(Api::all(target.clone()), accepts_pods, move |change| {
             let name = change.key.name.to_string();
-            lock(&changed, |seen| match change.new.as_deref() {
+            with_seen(&changed, |seen| match change.new.as_deref() {
                 Some(true) => seen.open_nodes.insert(name),
                 Some(false) | None => seen.open_nodes.remove(&name),
             });
@@ -108,7 +107,7 @@ impl Workload {
         let mut commits = loopback::follow(commits_url).await?;
         tasks.spawn(async move {
             while let Some(Ok(commit)) = commits.recv().await {
-                lock(&changed, |seen| seen.commit(&commit));
+                with_seen(&changed, |seen| seen.commit(&commit));
             }
         });
         let (changed, client) = (Arc::clone(&seen), target.clone());
@@ -130,7 +129,7 @@ impl Workload {
 
     /// Whether all pods are ready on Nodes that accept pods.
     pub(super) fn is_complete(&self) -> bool {
-        lock(&self.seen, |seen| {
+        with_seen(&self.seen, |seen| {
             let at_home =
                 seen.pods.values().filter(|pod| pod.counts() && seen.open_nodes.contains(&pod.node));
             at_home.count() == seen.wanted as usize && seen.pods.len() == seen.wanted as usize
@@ -138,7 +137,7 @@ impl Workload {
     }
 
     pub(super) fn now(&self) -> Seen {
-        lock(&self.seen, |seen| seen.clone())
+        with_seen(&self.seen, |seen| seen.clone())
     }
 
     /// Stops the workload controller, and removes all pods.
@@ -156,22 +155,22 @@ impl Workload {
 /// Removes pods that have ended, lets new pods become ready, and creates missing pods.
 async fn turn(target: &Client, shared: &Mutex<Seen>, number: &mut u32) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(target.clone(), NAMESPACE);
-    for (uid, name) in lock(shared, Seen::take_ended) {
+    for (uid, name) in with_seen(shared, Seen::take_ended) {
         let exactly = Preconditions { uid: Some(uid.clone()), resource_version: None };
         let removal = DeleteParams::default().grace_period(0).preconditions(exactly);
         if pods.delete(&name, &removal).await.is_err() {
             // Repeated, unless the watch has reported meanwhile that the pod was removed.
-            lock(shared, |seen| seen.deleting.insert(uid, Instant::now()));
+            with_seen(shared, |seen| seen.deleting.insert(uid, Instant::now()));
         }
     }
-    for name in lock(shared, |seen| seen.starting()) {
+    for name in with_seen(shared, |seen| seen.starting()) {
         let ready = json!({ "status": {
             "phase": "Running",
             "conditions": [{ "type": "Ready", "status": "True" }],
         }});
         pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(ready)).await?;
     }
-    if let Some(node) = lock(shared, |seen| seen.node_for_new_pod()) {
+    if let Some(node) = with_seen(shared, |seen| seen.node_for_new_pod()) {
         *number += 1;
         create(target, &format!("web-{number}"), &node, shared).await?;
     }
@@ -189,14 +188,14 @@ async fn create(target: &Client, name: &str, node: &str, shared: &Mutex<Seen>) -
             "automountServiceAccountToken": false,
             "containers": [{ "name": "web", "image": "web" }],
         },
-    }))?;
+    }));
     let pods: Api<Pod> = Api::namespaced(target.clone(), NAMESPACE);
     let created: Pod = pods.create(&PostParams::default(), &pod).await?;
     let uid = created.metadata.uid.clone().unwrap_or_default();
     // If the Node accepts pods after the pod was bound, the cordon came later than the pod.
     let nodes: Api<Node> = Api::all(target.clone());
     let came_late = !nodes.get_opt(node).await?.is_some_and(accepts_pods);
-    lock(shared, |seen| {
+    with_seen(shared, |seen| {
         if came_late {
             seen.late.insert(uid.clone());
         }
@@ -302,14 +301,6 @@ fn accepts_pods(node: Node) -> bool {
     let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
     let is_deleting = node.metadata.deletion_timestamp.is_some();
     !cordoned && !is_deleting && is_ready(node)
-}
-
-fn from_json<T: DeserializeOwned>(value: Value) -> Result<T> {
-    serde_json::from_value(value).context("an object of the workload is not well-formed")
-}
-
-fn lock<T>(seen: &Mutex<Seen>, change: impl FnOnce(&mut Seen) -> T) -> T {
-    change(&mut seen.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::{AnsweredRequest, Program, with_subresource};
 /// The server writes a line before it sends the answer (`--audit-log-mode=blocking`), so a client
 /// that has an answer finds its line.
 #[derive(Debug)]
-pub struct AuditLog {
+pub(crate) struct AuditLog {
     path: PathBuf,
     file: File,
     /// The beginning of a line that is not complete yet.
@@ -28,7 +28,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// When the log cannot be opened.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         Ok(Self { path: path.to_owned(), file, unfinished: Vec::new() })
     }
@@ -37,7 +37,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// When the file cannot be read, or a line is not an audit event.
-    pub fn take(&mut self) -> Result<Vec<AnsweredRequest>> {
+    pub(crate) fn take(&mut self) -> Result<Vec<AnsweredRequest>> {
         self.file
             .read_to_end(&mut self.unfinished)
             .with_context(|| format!("cannot read {}", self.path.display()))?;

@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use machinist_apiserver::AuditRecord;
+
+use crate::report::listed;
+
 /// Number of requests by verb and resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Counts(BTreeMap<(String, String), u64>);
 
 impl Counts {
-    /// Counts one request. The subresource is empty for the main resource.
-    pub(crate) fn add(&mut self, verb: &str, resource: &str, subresource: &str) {
-        let resource = super::with_subresource(resource, subresource);
-        *self.0.entry((verb.to_owned(), resource)).or_default() += 1;
+    /// Counts one request.
+    pub(crate) fn add(&mut self, request: &AuditRecord) {
+        let resource = super::with_subresource(&request.resource, &request.subresource);
+        *self.0.entry((request.verb.to_string(), resource)).or_default() += 1;
     }
 
     /// Number of all requests.
@@ -33,13 +37,7 @@ impl Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("none");
-        }
-        for (number, ((verb, resource), count)) in self.0.iter().enumerate() {
-            let separator = if number == 0 { "" } else { ", " };
-            write!(f, "{separator}{verb} {resource} {count}")?;
-        }
-        Ok(())
+        let counts = self.0.iter().map(|((verb, resource), count)| format!("{verb} {resource} {count}"));
+        f.write_str(&listed(counts))
     }
 }

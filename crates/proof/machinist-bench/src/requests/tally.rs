@@ -8,7 +8,7 @@ use super::{AnsweredRequest, Program};
 
 /// Number of requests of each sort.
 #[derive(Debug, Clone, Default)]
-pub struct RequestTally {
+pub(crate) struct RequestTally {
     counts: BTreeMap<Row, u64>,
     conflicts: Vec<AnsweredRequest>,
     machines_made: u64,
@@ -16,40 +16,36 @@ pub struct RequestTally {
 
 /// A sort of request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Row {
-    /// The sender of the requests.
-    pub program: Program,
+pub(crate) struct Row {
+    pub(crate) program: Program,
     /// Whether the requests are reads; reads sort after writes.
     is_read: bool,
-    /// The resource of the requests.
-    pub resource: String,
-    /// The verb of the requests.
-    pub verb: String,
-    /// The status code of the answers.
-    pub code: u16,
+    pub(crate) resource: String,
+    pub(crate) verb: String,
+    pub(crate) code: u16,
 }
 
 /// Counts per machine, by sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PerMachine {
+pub(crate) struct PerMachine {
     /// Requests of the machine controller, without Events.
-    pub machine_controller: f64,
+    pub(crate) machine_controller: f64,
     /// Requests of the manager, without Events.
-    pub manager: f64,
+    pub(crate) manager: f64,
     /// Requests about Events, by both controllers.
-    pub events: f64,
+    pub(crate) events: f64,
     /// Evictions of pods by the machine controller, which are not in its number: they depend on the
     /// number of pods.
-    pub evictions: f64,
+    pub(crate) evictions: f64,
 }
 
 impl RequestTally {
     /// Counts one request. Requests of other senders than the two controllers are ignored, except
     /// created Machines.
-    pub fn add(&mut self, request: AnsweredRequest) {
+    pub(crate) fn add(&mut self, request: AnsweredRequest) {
         self.machines_made += u64::from(request.makes_machine());
-        if request.program == Program::Other {
+        if !request.is_controllers() {
             return;
         }
         let row = Row {
@@ -66,27 +62,27 @@ impl RequestTally {
     }
 
     /// Number of requests of each sort.
-    pub fn rows(&self) -> impl Iterator<Item = (&Row, u64)> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&Row, u64)> {
         self.counts.iter().map(|(row, count)| (row, *count))
     }
 
     /// Requests that failed because of an earlier write.
-    pub fn conflicts(&self) -> &[AnsweredRequest] {
+    pub(crate) fn conflicts(&self) -> &[AnsweredRequest] {
         &self.conflicts
     }
 
     /// Number of Machines created, by any sender.
-    pub fn machines_made(&self) -> u64 {
+    pub(crate) fn machines_made(&self) -> u64 {
         self.machines_made
     }
 
     /// Writes per machine.
-    pub fn writes(&self, machines: u32) -> PerMachine {
+    pub(crate) fn writes(&self, machines: u32) -> PerMachine {
         self.per_machine(machines, |row| !row.is_read)
     }
 
     /// Reads per machine.
-    pub fn reads(&self, machines: u32) -> PerMachine {
+    pub(crate) fn reads(&self, machines: u32) -> PerMachine {
         self.per_machine(machines, |row| row.is_read)
     }
 
@@ -110,9 +106,7 @@ impl RequestTally {
 /// A count per machine, rounded to a thousandth: enough to show one extra write among a thousand
 /// machines.
 pub(crate) fn per(count: u64, machines: u32) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
-    let count = count as f64;
-    round(count / f64::from(machines.max(1)))
+    round(count as f64 / f64::from(machines.max(1)))
 }
 
 /// Rounds to a thousandth.
@@ -124,21 +118,10 @@ pub(crate) fn round(number: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn request(program: Program, verb: &str, resource: &str, code: u16) -> AnsweredRequest {
-        AnsweredRequest {
-            program,
-            received: None,
-            verb: verb.to_owned(),
-            resource: resource.to_owned(),
-            name: "x".to_owned(),
-            code,
-            has_causes: false,
-        }
-    }
-
     #[test]
     fn writes_reads_events_and_conflicts_are_separate_counts() {
         let mut tally = RequestTally::default();
+        let request = AnsweredRequest::test;
         for request in [
             request(Program::MachineController, "patch", "machines/status", 200),
             request(Program::MachineController, "patch", "machines", 422),

@@ -9,7 +9,8 @@ use super::leader_change::LeaderChangeFigures;
 use super::report::{Figures, PhaseFigures};
 use super::restart::RestartFigures;
 use super::warnings::NO_EFFECT;
-use super::world::Resident;
+use crate::pair::Pair;
+use crate::report::{Bound, mark};
 use crate::requests::round;
 
 /// Writes of the machine controller per created machine, as docs/src/develop/writes.md lists them.
@@ -36,62 +37,22 @@ const LISTS: f64 = 1.3;
 /// A figure beside its goal.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GoalFigure {
+pub(super) struct GoalFigure {
     /// Name and unit of the figure.
-    pub name: String,
-    /// The measured value.
-    pub measured: f64,
-    /// The goal.
-    pub goal: Bound,
-    /// Whether the measured value meets the goal.
-    pub is_met: bool,
+    pub(super) name: String,
+    pub(super) measured: f64,
+    pub(super) goal: Bound,
+    pub(super) is_met: bool,
     /// Whether the figure is the same on every computer. Only these figures determine the exit
     /// code.
     #[serde(skip)]
     pub(super) counts: bool,
 }
 
-/// A goal.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Bound {
-    /// Not more than this.
-    AtMost(f64),
-    /// Less than this.
-    Below(f64),
-    /// Not less than this.
-    AtLeast(f64),
-    /// This value only.
-    Exactly(f64),
-}
-
-impl Bound {
-    #[expect(clippy::float_cmp, reason = "exact goals are for counts")]
-    fn is_met(self, measured: f64) -> bool {
-        match self {
-            Self::AtMost(goal) => measured <= goal,
-            Self::Below(goal) => measured < goal,
-            Self::AtLeast(goal) => goal <= measured,
-            Self::Exactly(goal) => measured == goal,
-        }
-    }
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AtMost(goal) => write!(f, "at most {goal}"),
-            Self::Below(goal) => write!(f, "below {goal}"),
-            Self::AtLeast(goal) => write!(f, "at least {goal}"),
-            Self::Exactly(goal) => write!(f, "{goal}"),
-        }
-    }
-}
-
 impl fmt::Display for GoalFigure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = if self.is_met { "ok" } else { "MISSED" };
-        write!(f, "{verdict:<6} {:<68} {:>10}   goal: {}", self.name, self.measured, self.goal)
+        let mark = mark(self.is_met);
+        write!(f, "{mark} {:<68} {:>10}   goal: {}", self.name, self.measured, self.goal)
     }
 }
 
@@ -134,14 +95,14 @@ fn counts(figures: &Figures, outcome: &Outcome) -> Vec<GoalFigure> {
     let mut all = vec![
         writes(&figures.up, WRITES_UP, "up"),
         writes(&figures.down, WRITES_DOWN, "down"),
-        counted("conflicts (409, and 422 without causes)", count(conflicts), Bound::Exactly(0.0)),
+        counted("conflicts (409, and 422 without causes)", conflicts as f64, Bound::Exactly(0.0)),
         counted(
             "Machines ever made by the deployment",
-            float(outcome.machines_made),
+            outcome.machines_made as f64,
             Bound::Exactly(machines),
         ),
-        counted("instances ever made for them", count(instances), Bound::Exactly(machines)),
-        counted("instances alive at the end", count(outcome.instances_alive), Bound::Exactly(0.0)),
+        counted("instances ever made for them", instances as f64, Bound::Exactly(machines)),
+        counted("instances alive at the end", outcome.instances_alive as f64, Bound::Exactly(0.0)),
         counted(
             "phases after which the controllers did not stop writing",
             f64::from(u8::from(!outcome.is_quiet)),
@@ -150,8 +111,8 @@ fn counts(figures: &Figures, outcome: &Outcome) -> Vec<GoalFigure> {
     ];
     if let Some(warnings) = &figures.warnings {
         let no_effect = warnings.iter().filter(|(message, _)| message.starts_with(NO_EFFECT));
-        let number = no_effect.map(|(_, number)| number).sum();
-        all.push(counted(format!("warnings \"{NO_EFFECT}\""), float(number), Bound::Exactly(0.0)));
+        let number: u64 = no_effect.map(|(_, number)| number).sum();
+        all.push(counted(format!("warnings \"{NO_EFFECT}\""), number as f64, Bound::Exactly(0.0)));
     }
     all
 }
@@ -174,7 +135,7 @@ fn rates(figures: &Figures) -> Vec<GoalFigure> {
 /// Absent on the embedded server, which shares its process with both controllers.
 fn memory(figures: &Figures) -> Option<GoalFigure> {
     figures.raw_writes_per_second?;
-    let sum = |resident: Resident| resident.machine_controller + resident.manager;
+    let sum = |resident: Pair<f64>| resident.machine_controller + resident.manager;
     let grown = sum(figures.resident_mb) - sum(figures.empty_mb);
     let each = grown * 1024.0 / f64::from(figures.machines);
     Some(timed("memory of both controllers that one machine adds, in KB", each, Bound::Below(KILOBYTES)))
@@ -186,7 +147,7 @@ fn idle(idle: &IdleFigures) -> [GoalFigure; 2] {
     [
         counted(
             "idle: requests a minute, without Leases",
-            round(float(requests) / idle.seconds * 60.0),
+            round(requests as f64 / idle.seconds * 60.0),
             Bound::Below(IDLE_REQUESTS),
         ),
         timed("idle: CPU time, in percent of a core", cpu, Bound::Below(IDLE_CPU)),
@@ -194,31 +155,30 @@ fn idle(idle: &IdleFigures) -> [GoalFigure; 2] {
 }
 
 fn restart(restart: &RestartFigures) -> Vec<GoalFigure> {
-    let share = |seconds: f64, lists: f64| seconds / lists;
     let decisions = &restart.decisions;
     let lists = restart.lists_seconds;
     let mut all = vec![
         timed(
             "restart: first write about a Machine / lists of Machines, sets, classes, Nodes",
-            share(decisions.machine_seconds, lists),
+            decisions.machine_seconds / lists,
             Bound::AtMost(LISTS),
         ),
         timed(
             "restart: first replacement by the manager / the same lists",
-            share(decisions.replacement_seconds, lists),
+            decisions.replacement_seconds / lists,
             Bound::AtMost(LISTS),
         ),
     ];
     if let Some(drain) = decisions.drain_seconds {
         all.push(timed(
             "restart: first eviction / the same lists and the pods",
-            share(drain, restart.lists_with_pods_seconds),
+            drain / restart.lists_with_pods_seconds,
             Bound::AtMost(LISTS),
         ));
     }
     all.push(counted(
         "restart: writes about objects that the benchmark did not change",
-        count(decisions.other_writes),
+        decisions.other_writes as f64,
         Bound::Exactly(0.0),
     ));
     all
@@ -228,32 +188,14 @@ fn leader_change(change: &LeaderChangeFigures) -> Vec<GoalFigure> {
     let writes = change.after_stop.other_writes + change.after_kill.other_writes;
     vec![counted(
         "leader changes: writes about objects that the benchmark did not change",
-        count(writes),
+        writes as f64,
         Bound::Exactly(0.0),
     )]
-}
-
-fn count(number: usize) -> f64 {
-    float(u64::try_from(number).unwrap_or(u64::MAX))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn float(number: u64) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bound_says_which_side_of_it_meets_the_goal() {
-        let met = |goal: Bound| [0.9, 1.0, 1.1].map(|measured| goal.is_met(measured));
-        assert_eq!(met(Bound::AtMost(1.0)), [true, true, false]);
-        assert_eq!(met(Bound::Below(1.0)), [true, false, false]);
-        assert_eq!(met(Bound::AtLeast(1.0)), [false, true, true]);
-        assert_eq!(met(Bound::Exactly(1.0)), [false, true, false]);
-    }
 
     #[test]
     fn requests_and_cpu_time_of_an_idle_run_become_rates() {

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::world::World;
+use super::machines::MeasuredMachines;
 use crate::progress::{COUNT_EVERY, until_quiet_for};
 use crate::requests::{AnsweredRequest, round};
 
@@ -19,15 +19,15 @@ const SILENT_WITHIN: Duration = Duration::from_secs(600);
 /// Requests and CPU time of both controllers while nothing changes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct IdleFigures {
+pub(super) struct IdleFigures {
     /// Length of the measurement.
-    pub seconds: f64,
+    pub(super) seconds: f64,
     /// Number of requests of each verb and resource, without Leases. Watches count when they end.
-    pub requests: BTreeMap<String, u64>,
+    pub(super) requests: BTreeMap<String, u64>,
     /// CPU time of the machine controller, in seconds.
-    pub cpu_machine_controller: f64,
+    pub(super) cpu_machine_controller: f64,
     /// CPU time of the manager, in seconds.
-    pub cpu_manager: f64,
+    pub(super) cpu_manager: f64,
 }
 
 /// Waits until the controllers send nothing, and then measures for the given time.
@@ -35,28 +35,28 @@ pub struct IdleFigures {
 /// # Errors
 /// When the controllers do not stop sending, when one of them exits, or when the operating system
 /// does not report its CPU time.
-pub(super) async fn measure(world: &mut World, length: Duration) -> Result<IdleFigures> {
-    until_silent(world).await?;
-    let before = world.cpu_seconds()?;
+pub(super) async fn measure(measured: &mut MeasuredMachines, length: Duration) -> Result<IdleFigures> {
+    until_silent(measured).await?;
+    let before = measured.cpu_seconds()?;
     let began = Instant::now();
     let mut requests = BTreeMap::new();
     while began.elapsed() < length {
         tokio::select! {
             () = tokio::time::sleep(COUNT_EVERY) => {}
-            ended = world.ended() => return Err(ended),
+            ended = measured.ended() => return Err(ended),
         }
-        for request in world.requests.take()? {
+        for request in measured.requests.take()? {
             if is_counted(&request) {
                 *requests.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
             }
         }
     }
-    let after = world.cpu_seconds()?;
+    let after = measured.cpu_seconds()?;
     Ok(IdleFigures {
         seconds: round(began.elapsed().as_secs_f64()),
         requests,
-        cpu_machine_controller: round(after.0 - before.0),
-        cpu_manager: round(after.1 - before.1),
+        cpu_machine_controller: round(after.machine_controller - before.machine_controller),
+        cpu_manager: round(after.manager - before.manager),
     })
 }
 
@@ -64,9 +64,10 @@ pub(super) async fn measure(world: &mut World, length: Duration) -> Result<IdleF
 ///
 /// # Errors
 /// When they do not stop sending.
-pub(super) async fn until_silent(world: &mut World) -> Result<()> {
+pub(super) async fn until_silent(measured: &mut MeasuredMachines) -> Result<()> {
     let is_silent =
-        until_quiet_for(SILENT, SILENT_WITHIN, || Ok(world.requests.take()?.iter().any(is_counted))).await?;
+        until_quiet_for(SILENT, SILENT_WITHIN, || Ok(measured.requests.take()?.iter().any(is_counted)))
+            .await?;
     ensure!(is_silent, "the controllers still send requests after {SILENT_WITHIN:?}");
     Ok(())
 }

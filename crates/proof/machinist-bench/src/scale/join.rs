@@ -12,11 +12,10 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use machinist_cloud_sim::{Cloud, LedgerCommit};
 use machinist_kube::{Clock as _, SystemClock};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::node::{self, Content};
-use crate::objects::NAMESPACE;
+use crate::objects::{NAMESPACE, from_json};
 
 /// Nodes that join concurrently: more than the controllers' calls in flight, so that they never
 /// wait for the benchmark.
@@ -52,7 +51,7 @@ pub(super) async fn join_all(cloud: Cloud, client: Client, content: Content) {
 pub(super) async fn join(client: &Client, name: &str, provider_id: &str, content: Content) -> Result<Node> {
     let nodes: Api<Node> = Api::all(client.clone());
     let now = SystemClock.now();
-    let post = async |node: Value| nodes.create(&PostParams::default(), &parsed(node)).await;
+    let post = async |node: Value| nodes.create(&PostParams::default(), &from_json(node)).await;
     let write = async |status: Value| {
         let patch = Patch::Strategic(status);
         nodes.patch_status(name, &PatchParams::default(), &patch).await.map(drop)
@@ -83,7 +82,7 @@ pub(super) async fn fill(client: &Client, nodes: impl IntoIterator<Item = String
         .try_for_each_concurrent(PODS_AT_ONCE, |(node, number)| {
             let api = api.clone();
             async move {
-                let pod: Pod = parsed(node::pod(&pod_name(&node, number), &node));
+                let pod: Pod = from_json(node::pod(&pod_name(&node, number), &node));
                 let created = api.create(&PostParams::default(), &pod).await;
                 created.map(drop).with_context(|| format!("cannot create a pod on Node {node}"))
             }
@@ -99,8 +98,4 @@ pub(super) fn pod_name(node: &str, number: u32) -> String {
 /// The beginning of the names of a Node's pods.
 pub(super) fn pod_prefix(node: &str) -> String {
     format!("{node}-pod-")
-}
-
-fn parsed<T: DeserializeOwned>(object: Value) -> T {
-    serde_json::from_value(object).expect("the benchmark's objects have the fields of their kinds")
 }

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::join;
 use super::node::Content;
 use super::raw_writes::{NAMESPACE, WRITERS};
+use crate::objects;
 
 /// The measurement takes this many machines, because a rate of a few machines says little.
 const MACHINES: u32 = 500;
@@ -51,13 +52,14 @@ async fn one(client: &Client, number: u32, content: Content) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let nodes: Api<Node> = Api::all(client.clone());
     let parameters = PatchParams::default();
-    let made =
-        machines.create(&PostParams::default(), &machine(&name)).await.context("cannot create a Machine")?;
+    let mut machine = objects::machine(&name, "none");
+    machine.metadata.labels = Some([("pool".to_owned(), "raw".to_owned())].into());
+    let made = machines.create(&PostParams::default(), &machine).await.context("cannot create a Machine")?;
     let uid = made.uid().context("the Machine was created without a UID")?;
-    let token: Secret = serde_json::from_value(json!({
+    let token: Secret = objects::from_json(json!({
         "metadata": { "name": name },
         "stringData": { "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true" },
-    }))?;
+    }));
     secrets.create(&PostParams::default(), &token).await.context("cannot create a Secret")?;
     let patch = GuardedPatch::new(&uid).add(&["spec", "providerID"], Value::from(format!("raw:///{name}")));
     let patch = patch.set_label(made.metadata.labels.as_ref(), "node", &name);
@@ -76,15 +78,6 @@ async fn one(client: &Client, number: u32, content: Content) -> Result<()> {
     status(current("Running")).await?;
     secrets.delete(&name, &DeleteParams::default()).await.context("cannot delete a Secret")?;
     Ok(())
-}
-
-fn machine(name: &str) -> Machine {
-    let machine = json!({
-        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
-        "metadata": { "name": name, "labels": { "pool": "raw" } },
-        "spec": { "class": { "kind": "MachineClass", "name": "none" } },
-    });
-    serde_json::from_value(machine).expect("this is a Machine")
 }
 
 fn name(number: u32) -> String {

@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::{Api, ListParams};
-use machinist_api::{Machine, MachineClass, MachineSet};
+use machinist_api::{MachineClass, MachineSet};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::objects::NAMESPACE;
+use crate::objects::{self, NAMESPACE};
 
 /// Durations of the lists, one after another, each in one request.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ pub(super) struct ListTimes {
 /// When the server refuses a list.
 pub(super) async fn measure(client: &Client) -> Result<ListTimes> {
     let began = Instant::now();
-    list::<Machine>(Api::namespaced(client.clone(), NAMESPACE)).await?;
+    list(objects::machines(client)).await?;
     list::<MachineSet>(Api::namespaced(client.clone(), NAMESPACE)).await?;
     list::<MachineClass>(Api::namespaced(client.clone(), NAMESPACE)).await?;
     list::<Node>(Api::all(client.clone())).await?;

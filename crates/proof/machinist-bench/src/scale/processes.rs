@@ -1,15 +1,13 @@
 //! Both controllers as processes, which the benchmark stops, kills and starts again.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use jiff::Timestamp;
 use machinist_kube::{Clock as _, SystemClock};
 
-use crate::loopback;
-use crate::objects::NAMESPACE;
-use crate::program::{Process, Programs};
+use crate::pair::Pair;
+use crate::program::{Controller, Programs};
 
 /// The name of this installation in the cloud.
 pub(super) const CLUSTER: &str = "bench";
@@ -17,9 +15,9 @@ pub(super) const CLUSTER: &str = "bench";
 /// Both controllers. Dropping the value ends all processes.
 pub(super) struct Processes {
     starter: Starter,
-    leaders: Pair,
+    leaders: Pair<Controller>,
     /// Processes that wait for the Leases of the leaders; absent without an election.
-    standbys: Option<Pair>,
+    standbys: Option<Pair<Controller>>,
 }
 
 /// The arguments that all processes have in common.
@@ -27,17 +25,6 @@ struct Starter {
     programs: Programs,
     kubeconfig: PathBuf,
     cloud_url: String,
-}
-
-/// A machine controller and a manager.
-pub(super) struct Pair {
-    pub(super) machine_controller: Controller,
-    pub(super) manager: Controller,
-}
-
-pub(super) struct Controller {
-    pub(super) process: Process,
-    address: SocketAddr,
 }
 
 /// Whether the processes elect a leader.
@@ -64,13 +51,13 @@ impl Processes {
     pub(super) async fn start(programs: Programs, kubeconfig: PathBuf, cloud_url: String) -> Result<Self> {
         let starter = Starter { programs, kubeconfig, cloud_url };
         let mut leaders = starter.spawn("", Election::Off)?;
-        leaders.until_ready().await?;
+        until_ready(&mut leaders).await?;
         Ok(Self { starter, leaders, standbys: None })
     }
 
     /// The processes that make decisions.
-    pub(super) fn leaders(&self) -> &Pair {
-        &self.leaders
+    pub(super) fn leaders(&self) -> Pair<&Controller> {
+        self.leaders.each_ref()
     }
 
     /// Folder of the logs.
@@ -81,15 +68,16 @@ impl Processes {
     /// Fails if a process has exited.
     pub(super) fn ensure_alive(&mut self) -> Result<()> {
         for pair in std::iter::once(&mut self.leaders).chain(&mut self.standbys) {
-            pair.machine_controller.process.ensure_alive()?;
-            pair.manager.process.ensure_alive()?;
+            for controller in pair.each_mut() {
+                controller.process.ensure_alive()?;
+            }
         }
         Ok(())
     }
 
     /// Stops both controllers with SIGTERM, and waits until they have exited.
     pub(super) async fn stop(&mut self) -> Result<()> {
-        self.leaders.end(End::Stop).await
+        end_both(&mut self.leaders, End::Stop).await
     }
 
     /// Starts both controllers after [`Self::stop`], and does not wait for them.
@@ -102,14 +90,14 @@ impl Processes {
     pub(super) async fn elect(&mut self) -> Result<()> {
         self.stop().await?;
         self.leaders = self.starter.spawn("-1", Election::On)?;
-        self.leaders.until_ready().await?;
+        until_ready(&mut self.leaders).await?;
         self.add_standbys("-2").await
     }
 
     /// Starts a standby of each controller. The suffix is for the name of its log.
     pub(super) async fn add_standbys(&mut self, suffix: &str) -> Result<()> {
         let mut standbys = self.starter.spawn(suffix, Election::On)?;
-        standbys.until_ready().await?;
+        until_ready(&mut standbys).await?;
         self.standbys = Some(standbys);
         Ok(())
     }
@@ -117,7 +105,7 @@ impl Processes {
     /// Ends both leaders. Returns the time of the signal; the standbys become the leaders.
     pub(super) async fn end_leaders(&mut self, end: End) -> Result<Timestamp> {
         let at = SystemClock.now();
-        self.leaders.end(end).await?;
+        end_both(&mut self.leaders, end).await?;
         if let Some(standbys) = self.standbys.take() {
             self.leaders = standbys;
         }
@@ -125,44 +113,28 @@ impl Processes {
     }
 }
 
-impl Pair {
-    async fn until_ready(&mut self) -> Result<()> {
-        for controller in [&mut self.machine_controller, &mut self.manager] {
-            controller.process.until_ok(&format!("http://{}/readyz", controller.address)).await?;
-        }
-        Ok(())
-    }
-
-    async fn end(&mut self, end: End) -> Result<()> {
-        let both = [&mut self.machine_controller, &mut self.manager].map(async |controller| match end {
-            End::Stop => controller.process.stop().await,
-            End::Kill => controller.process.kill().await,
-        });
-        futures::future::try_join_all(both).await.map(drop)
+impl Starter {
+    fn spawn(&self, suffix: &str, election: Election) -> Result<Pair<Controller>> {
+        let both = [
+            format!("--target-kubeconfig={}", self.kubeconfig.display()),
+            format!("--leader-elect={}", election == Election::On),
+        ];
+        let cloud = [format!("--sim-endpoint={}", self.cloud_url), format!("--cluster-name={CLUSTER}")];
+        self.programs.start_controllers(suffix, &both, &cloud)
     }
 }
 
-impl Starter {
-    fn spawn(&self, suffix: &str, election: Election) -> Result<Pair> {
-        let cloud = [format!("--sim-endpoint={}", self.cloud_url), format!("--cluster-name={CLUSTER}")];
-        Ok(Pair {
-            machine_controller: self.spawn_one("machine-controller", suffix, election, &cloud)?,
-            manager: self.spawn_one("machine-controller-manager", suffix, election, &[])?,
-        })
+async fn until_ready(controllers: &mut Pair<Controller>) -> Result<()> {
+    for controller in controllers.each_mut() {
+        controller.process.until_ok(&format!("http://{}/readyz", controller.address)).await?;
     }
+    Ok(())
+}
 
-    fn spawn_one(&self, job: &str, suffix: &str, election: Election, more: &[String]) -> Result<Controller> {
-        let address = loopback::free_address()?;
-        let mut arguments = vec![
-            job.to_owned(),
-            format!("--target-kubeconfig={}", self.kubeconfig.display()),
-            format!("--namespace={NAMESPACE}"),
-            format!("--address={}", address.ip()),
-            format!("--port={}", address.port()),
-            format!("--leader-elect={}", election == Election::On),
-        ];
-        arguments.extend_from_slice(more);
-        let process = self.programs.start_as(&format!("{job}{suffix}"), arguments)?;
-        Ok(Controller { process, address })
-    }
+async fn end_both(controllers: &mut Pair<Controller>, end: End) -> Result<()> {
+    let both = controllers.each_mut().map(async |controller| match end {
+        End::Stop => controller.process.stop().await,
+        End::Kill => controller.process.kill().await,
+    });
+    futures::future::try_join_all(both).await.map(drop)
 }

@@ -7,21 +7,19 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use kube::{Client, ResourceExt};
-use machinist_api::Machine;
 use machinist_kube::{Clock as _, SystemClock};
 use serde::Serialize;
-use serde_json::json;
-use tokio::time::Instant;
 
 use super::join::pod_prefix;
-use super::world::World;
-use crate::cluster_state::ClusterState;
-use crate::objects::NAMESPACE;
-use crate::progress::until_quiet;
+use super::machines::MeasuredMachines;
+use crate::cluster_state::Counts;
+use crate::objects;
+use crate::pair::Pair;
+use crate::progress::{until, until_quiet};
 use crate::requests::{AnsweredRequest, Program, round};
 
 /// Number of instances that the controllers create for one provocation.
@@ -54,17 +52,17 @@ struct Decisions {
 /// Seconds until the first request of each decision.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DecisionFigures {
+pub(super) struct DecisionFigures {
     /// The first write about a new Machine, by the machine controller. It needs no pods.
-    pub machine_seconds: f64,
+    pub(super) machine_seconds: f64,
     /// The first eviction of a pod; absent if the Nodes have no pods.
-    pub drain_seconds: Option<f64>,
+    pub(super) drain_seconds: Option<f64>,
     /// The manager's POST of a replacement of a deleted Machine.
-    pub replacement_seconds: f64,
+    pub(super) replacement_seconds: f64,
     /// Writes about objects that the benchmark did not change, without Events and Leases.
-    pub other_writes: usize,
+    pub(super) other_writes: usize,
     /// The first of these writes.
-    pub other_writes_shown: Vec<String>,
+    pub(super) other_writes_shown: Vec<String>,
 }
 
 impl Provoked {
@@ -72,19 +70,16 @@ impl Provoked {
     ///
     /// # Errors
     /// When the server refuses a write.
-    pub(super) async fn provoke(world: &World, name: &str) -> Result<Self> {
-        let machines: Api<Machine> = Api::namespaced(world.client.clone(), NAMESPACE);
-        let deleted = oldest_of_the_set(&world.client).await?;
-        let machine: Machine = serde_json::from_value(json!({
-            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": { "name": name },
-            "spec": { "class": { "kind": "MachineClass", "name": "workers" } },
-        }))?;
+    pub(super) async fn provoke(measured: &MeasuredMachines, name: &str) -> Result<Self> {
+        let machines = objects::machines(&measured.client);
+        let deleted = oldest_of_the_set(&measured.client).await?;
+        let machine = objects::machine(name, "workers");
         machines.create(&PostParams::default(), &machine).await.context("cannot create a Machine")?;
         machines.delete(&deleted, &DeleteParams::default()).await.context("cannot delete a Machine")?;
         Ok(Self {
             created: name.to_owned(),
             deleted,
-            has_pods: world.pods != 0,
+            has_pods: measured.pods != 0,
             replacements: BTreeSet::new(),
             decisions: Decisions::default(),
             others: Vec::new(),
@@ -95,21 +90,21 @@ impl Provoked {
     ///
     /// # Errors
     /// When a decision does not follow in time, or a controller exits.
-    pub(super) async fn until_decided(&mut self, world: &mut World) -> Result<()> {
-        let began = Instant::now();
-        while !self.is_decided() {
-            if DECIDED_WITHIN < began.elapsed() {
-                bail!("a decision did not follow within {DECIDED_WITHIN:?}: {:?}", self.decisions);
-            }
-            world.ensure_alive()?;
-            for request in world.requests.take()? {
+    pub(super) async fn until_decided(&mut self, measured: &mut MeasuredMachines) -> Result<()> {
+        let is_decided = async || {
+            measured.ensure_alive()?;
+            for request in measured.requests.take()? {
                 self.note(request);
             }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+            Ok(self.is_decided())
+        };
+        let in_time = until(DECIDED_WITHIN, LOOK_EVERY, is_decided).await;
+        in_time.map_err(|_elapsed| {
+            anyhow!("a decision did not follow within {DECIDED_WITHIN:?}: {:?}", self.decisions)
+        })??;
         until_quiet(|| {
             let mut has_written = false;
-            for request in world.requests.take()? {
+            for request in measured.requests.take()? {
                 has_written |= is_counted(&request);
                 self.note(request);
             }
@@ -123,39 +118,30 @@ impl Provoked {
     ///
     /// # Errors
     /// When that number is not reached in time.
-    pub(super) async fn clean_up(
-        &self,
-        world: &mut World,
-        state: &mut ClusterState,
-        machines: u32,
-    ) -> Result<()> {
-        let api: Api<Machine> = Api::namespaced(world.client.clone(), NAMESPACE);
+    pub(super) async fn clean_up(&self, measured: &mut MeasuredMachines, machines: u32) -> Result<()> {
+        let api = objects::machines(&measured.client);
         api.delete(&self.created, &DeleteParams::default()).await.context("cannot delete a Machine")?;
-        let is_settled = |counts: &crate::cluster_state::Counts| {
+        let is_settled = |counts: &Counts| {
             counts.machines == machines && counts.running() == machines && counts.nodes == machines
         };
-        state.until("the provoked Machines to be gone", DECIDED_WITHIN, is_settled).await?;
-        until_quiet(|| Ok(world.requests.take()?.iter().any(is_counted))).await.map(drop)
+        measured.state.until("the provoked Machines to be gone", DECIDED_WITHIN, is_settled).await?;
+        until_quiet(|| Ok(measured.requests.take()?.iter().any(is_counted))).await.map(drop)
     }
 
-    /// The figures, in seconds since a time for each controller.
+    /// The figures, in seconds since a time of each controller.
     ///
     /// # Errors
     /// When a decision is missing.
-    pub(super) fn figures(
-        &self,
-        machine_controller: Timestamp,
-        manager: Timestamp,
-    ) -> Result<DecisionFigures> {
+    pub(super) fn figures(&self, since: Pair<Timestamp>) -> Result<DecisionFigures> {
         let seconds = |at: Timestamp, since: Timestamp| round(at.duration_since(since).as_secs_f64());
         let Decisions { machine, drain, replacement } = self.decisions;
         Ok(DecisionFigures {
             machine_seconds: seconds(
                 machine.context("no decision about the new Machine")?,
-                machine_controller,
+                since.machine_controller,
             ),
-            drain_seconds: drain.map(|at| seconds(at, machine_controller)),
-            replacement_seconds: seconds(replacement.context("no replacement")?, manager),
+            drain_seconds: drain.map(|at| seconds(at, since.machine_controller)),
+            replacement_seconds: seconds(replacement.context("no replacement")?, since.manager),
             other_writes: self.others.len(),
             other_writes_shown: self.others.iter().take(OTHERS_SHOWN).map(ToString::to_string).collect(),
         })
@@ -206,9 +192,8 @@ fn is_counted(request: &AnsweredRequest) -> bool {
 }
 
 async fn oldest_of_the_set(client: &Client) -> Result<String> {
-    let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
-    let list = machines.list(&kube::api::ListParams::default()).await.context("cannot list Machines")?;
-    let owned = list.items.iter().filter(|machine| !machine.owner_references().is_empty());
+    let machines = objects::list_machines(client).await?;
+    let owned = machines.iter().filter(|machine| !machine.owner_references().is_empty());
     let oldest = owned.filter(|machine| machine.metadata.deletion_timestamp.is_none());
     let oldest = oldest.min_by_key(|machine| (machine.creation_timestamp(), machine.name_any()));
     Ok(oldest.context("no set has a Machine")?.name_any())
@@ -219,15 +204,9 @@ mod tests {
     use super::*;
 
     fn request(program: Program, verb: &str, resource: &str, name: &str, second: i64) -> AnsweredRequest {
-        AnsweredRequest {
-            program,
-            received: Some(Timestamp::from_second(second).expect("a time")),
-            verb: verb.to_owned(),
-            resource: resource.to_owned(),
-            name: name.to_owned(),
-            code: 200,
-            has_causes: false,
-        }
+        let received = Some(Timestamp::from_second(second).expect("a time"));
+        let name = name.to_owned();
+        AnsweredRequest { received, name, ..AnsweredRequest::test(program, verb, resource, 200) }
     }
 
     #[test]
@@ -258,7 +237,8 @@ mod tests {
         assert!(provoked.is_decided());
         provoked.note(request(controller, "patch", "machines/status", "other", 8));
         let start = Timestamp::from_second(1).expect("a time");
-        let figures = provoked.figures(start, start).expect("all decisions");
+        let figures =
+            provoked.figures(Pair { machine_controller: start, manager: start }).expect("all decisions");
         assert_eq!(
             (figures.machine_seconds, figures.drain_seconds, figures.replacement_seconds),
             (2.0, Some(6.0), 4.0)

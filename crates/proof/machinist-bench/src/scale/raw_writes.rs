@@ -13,6 +13,8 @@ use machinist_kube::GuardedPatch;
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::objects;
+
 /// The number of writers that Go MCM's figures were measured with.
 pub(super) const WRITERS: u32 = 32;
 /// Time before the measurement, to open connections and fill caches.
@@ -45,11 +47,7 @@ pub(super) async fn measure(client: &Client) -> Result<f64> {
 }
 
 async fn create(machines: &Api<Machine>, number: u32) -> Result<Machine> {
-    let machine = json!({
-        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": { "name": format!("raw-{number}") },
-        "spec": { "class": { "kind": "MachineClass", "name": "none" } },
-    });
-    let machine = serde_json::from_value(machine).expect("this is a Machine");
+    let machine = objects::machine(&format!("raw-{number}"), "none");
     machines.create(&PostParams::default(), &machine).await.context("cannot create a Machine")
 }
 

@@ -11,9 +11,9 @@ use super::leader_change::LeaderChangeFigures;
 use super::node::Content;
 use super::provoked::DecisionFigures;
 use super::restart::RestartFigures;
-use super::world::Resident;
-use crate::report::Format;
-use crate::requests::{AnsweredRequest, PerMachine, Program, RequestTally};
+use crate::pair::Pair;
+use crate::report::{Format, listed};
+use crate::requests::{PerMachine, RequestTally};
 
 /// Go MCM v0.62.1, both binaries without client limits, an instant driver with a join of one POST
 /// per node, kube-apiserver 1.36.3 and etcd 3.6.16 on 2 cores. Its writes include the manager's
@@ -27,35 +27,33 @@ const CONFLICTS_SHOWN: usize = 10;
 /// The figures of one benchmark run.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Figures {
-    /// The number of machines, N.
-    pub machines: u32,
-    /// Pods on each Node.
-    pub pods_per_node: u32,
+pub(super) struct Figures {
+    pub(super) machines: u32,
+    pub(super) pods_per_node: u32,
     /// Scaling from 0 to N.
-    pub up: PhaseFigures,
+    pub(super) up: PhaseFigures,
     /// Scaling from N to 0.
-    pub down: PhaseFigures,
+    pub(super) down: PhaseFigures,
     /// Number of instances that the cloud ever made.
-    pub instances_ever: usize,
+    pub(super) instances_ever: usize,
     /// Number of instances among them that restarts and leader changes provoked.
-    pub instances_provoked: usize,
+    pub(super) instances_provoked: usize,
     /// Memory of the controllers without machines.
-    pub empty_mb: Resident,
+    pub(super) empty_mb: Pair<f64>,
     /// Memory of the controllers with N machines and their pods.
-    pub resident_mb: Resident,
+    pub(super) resident_mb: Pair<f64>,
     /// The controllers while N machines run; absent unless asked for.
-    pub idle: Option<IdleFigures>,
+    pub(super) idle: Option<IdleFigures>,
     /// Warnings in the logs, by message; absent on the embedded server.
-    pub warnings: Option<BTreeMap<String, u64>>,
+    pub(super) warnings: Option<BTreeMap<String, u64>>,
     /// A restart with N machines; absent unless requested.
-    pub restart: Option<RestartFigures>,
+    pub(super) restart: Option<RestartFigures>,
     /// Changes to a standby with N machines; absent unless requested.
-    pub leader_change: Option<LeaderChangeFigures>,
+    pub(super) leader_change: Option<LeaderChangeFigures>,
     /// Raw writes per second, R; absent on the embedded server.
-    pub raw_writes_per_second: Option<f64>,
+    pub(super) raw_writes_per_second: Option<f64>,
     /// Machines per second with direct writes to the server; absent on the embedded server.
-    pub limit_per_second: Option<f64>,
+    pub(super) limit_per_second: Option<f64>,
 }
 
 impl Figures {
@@ -66,15 +64,14 @@ impl Figures {
 
 /// The figures of one direction.
 #[derive(Debug, Clone, Serialize)]
-pub struct PhaseFigures {
+pub(super) struct PhaseFigures {
     /// Seconds until the state was reached.
-    pub seconds: f64,
+    pub(super) seconds: f64,
     /// Writes per machine, successful or not.
-    pub writes: PerMachine,
-    /// Reads per machine.
-    pub reads: PerMachine,
+    pub(super) writes: PerMachine,
+    pub(super) reads: PerMachine,
     /// Writes that failed because of an earlier write.
-    pub conflicts: usize,
+    pub(super) conflicts: usize,
 }
 
 /// The figures and the counts behind them. `Display` uses the chosen format.
@@ -151,7 +148,7 @@ impl ScaleReport {
                 phase.conflicts
             )?;
         }
-        let Resident { machine_controller, manager } = figures.resident_mb;
+        let Pair { machine_controller, manager } = figures.resident_mb;
         writeln!(
             f,
             "memory {machine_controller:.0} MB machine controller, {manager:.0} MB manager; without machines {:.0} MB and {:.0} MB (one \
@@ -191,15 +188,13 @@ impl ScaleReport {
 }
 
 fn render_idle(f: &mut fmt::Formatter<'_>, idle: &IdleFigures) -> fmt::Result {
-    let requests: Vec<String> =
-        idle.requests.iter().map(|(request, times)| format!("{times} {request}")).collect();
     writeln!(
         f,
         "idle for {:.0} s: {:.2} s CPU machine controller, {:.2} s manager; requests besides Leases: {}",
         idle.seconds,
         idle.cpu_machine_controller,
         idle.cpu_manager,
-        if requests.is_empty() { "none".to_owned() } else { requests.join(", ") }
+        listed(idle.requests.iter().map(|(request, times)| format!("{times} {request}")))
     )
 }
 
@@ -262,11 +257,4 @@ fn render_rows(f: &mut fmt::Formatter<'_>, way: &str, tally: &RequestTally, mach
         writeln!(f, "       and {} more", conflicts.len() - CONFLICTS_SHOWN)?;
     }
     Ok(())
-}
-
-impl AnsweredRequest {
-    /// Whether one of the two controllers sent the request.
-    pub(super) fn is_controllers(&self) -> bool {
-        self.program != Program::Other
-    }
 }

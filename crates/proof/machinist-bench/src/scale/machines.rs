@@ -7,36 +7,37 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use kube::Client;
-use machinist_apiserver::{Config, Identity, Server};
 use machinist_cloud_sim::{Clock, Cloud, Settings};
-use machinist_controllers::mcm::{Inspector, MachineController, MachineOptions, Manager, Running};
+use machinist_controllers::mcm::{MachineController, MachineOptions, Manager, Running};
 use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver_sim::SimProvider;
-use machinist_kube::{ClientOptions, layer_client};
 use machinist_plan::mcm::Why;
-use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::node::Content;
-use super::processes::{CLUSTER, Pair, Processes};
+use super::processes::{CLUSTER, Processes};
 use super::{join, limit, raw_writes, warnings};
+use crate::cluster_state::{ClusterState, Counts};
 use crate::clusters::MeasuredClusters;
+use crate::embedded::EmbeddedServer;
 use crate::loopback;
 use crate::objects::{self, NAMESPACE};
+use crate::pair::Pair;
 use crate::program::{Programs, resident_mb};
 use crate::progress;
-use crate::requests::{AuditLog, MACHINE_CONTROLLER, MANAGER, Requests};
+use crate::requests::{MACHINE_CONTROLLER, MANAGER, Requests, round};
 
 /// User-Agent of the benchmark, so that its requests are not counted as the controllers'.
-const BENCH: &str = "machinist-bench";
+const BENCH: &str = "machinist-bench/bench";
 /// Period of the checks that the processes still run.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// All parts of the measured system. Dropping it ends them.
-pub(super) struct World {
+pub(super) struct MeasuredMachines {
     pub(super) description: String,
     /// The benchmark's own client.
     pub(super) client: Client,
+    pub(super) state: ClusterState,
     pub(super) requests: Requests,
     pub(super) cloud: Cloud,
     pub(super) raw_writes_per_second: Option<f64>,
@@ -49,16 +50,6 @@ pub(super) struct World {
     _parts: JoinSet<()>,
 }
 
-/// Resident memory in megabytes.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Resident {
-    /// Memory of the machine controller.
-    pub machine_controller: f64,
-    /// Memory of the manager.
-    pub manager: f64,
-}
-
 /// The Nodes that the benchmark plays.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NodeSettings {
@@ -69,24 +60,24 @@ pub(super) struct NodeSettings {
 
 /// Both controllers, as tasks or as processes.
 enum Controllers {
-    InProcess { machine_controller: Running, manager: Running, inspectors: [Inspector; 2] },
+    InProcess(Pair<Running>),
     Processes(Box<Processes>),
 }
 
-impl World {
+impl MeasuredMachines {
     /// All parts in this process, as in `machinist up`. Each part has its own client of the server.
     pub(super) async fn embedded(settings: NodeSettings) -> Result<Self> {
-        let server = Server::new(Config::default());
-        let client = |name: &str| {
-            layer_client(server.service_as(Identity::admin()), &ClientOptions::new(format!("{name}/bench")))
-        };
-        let own = client(BENCH);
-        objects::install_kinds(&own).await?;
-        let requests = Requests::Embedded(server.audit());
+        let api = EmbeddedServer::new();
+        let client = api.client(BENCH);
+        objects::install_kinds(&client).await?;
+        let requests = Requests::Embedded(api.server.audit());
         let cloud = instant_cloud();
         let mut parts = JoinSet::new();
-        parts.spawn(join::join_all(cloud.clone(), client(BENCH), settings.content));
-        let clients = |name| Clients { control: client(name), target: client(name) };
+        parts.spawn(join::join_all(cloud.clone(), api.client(BENCH), settings.content));
+        let clients = |name: &str| {
+            let user_agent = format!("{name}/bench");
+            Clients { control: api.client(&user_agent), target: api.client(&user_agent) }
+        };
         let provider = Arc::new(SimProvider::in_process(cloud.clone()));
         let machine_controller = MachineController::start(
             clients(MACHINE_CONTROLLER),
@@ -101,16 +92,16 @@ impl World {
         );
         let are_ready = || machine_controller.is_ready() && manager.is_ready();
         progress::until_ready("controllers", are_ready).await?;
-        let inspectors = [machine_controller.inspector(), manager.inspector()];
         Ok(Self {
             description: "the embedded API server, in one process with both controllers".to_owned(),
-            client: own,
+            state: ClusterState::follow(client.clone(), client.clone()),
+            client,
             requests,
             cloud,
             raw_writes_per_second: None,
             limit_per_second: None,
             pods: settings.pods,
-            controllers: Controllers::InProcess { machine_controller, manager, inspectors },
+            controllers: Controllers::InProcess(Pair { machine_controller, manager }),
             _parts: parts,
         })
     }
@@ -127,8 +118,8 @@ impl World {
             bail!("expected one cluster for both roles, because the figures are for one server");
         }
         let cluster = &clusters.control;
-        let client = cluster.client(&format!("{BENCH}/bench")).await?;
-        let requests = Requests::Real(AuditLog::open(cluster.audit_log()?)?);
+        let client = cluster.client(BENCH).await?;
+        let requests = Requests::Real(cluster.audit_log()?);
         objects::install_kinds(&client).await?;
         let raw = raw_writes::measure(&client).await.context("the raw rate of writes")?;
         let limit = limit::measure(&client, settings.content).await.context("the limit of the server")?;
@@ -148,31 +139,37 @@ impl World {
                 "kube-apiserver {} with etcd, each controller a process of its own",
                 cluster.version
             ),
+            state: ClusterState::follow(client.clone(), client.clone()),
             client,
             requests,
             cloud,
-            raw_writes_per_second: Some(crate::requests::round(raw)),
-            limit_per_second: Some(crate::requests::round(limit)),
+            raw_writes_per_second: Some(round(raw)),
+            limit_per_second: Some(round(limit)),
             pods: settings.pods,
             controllers: Controllers::Processes(Box::new(processes)),
             _parts: parts,
         })
     }
 
+    /// Waits until the counts satisfy a condition.
+    ///
+    /// # Errors
+    /// After `within`, or when a controller exits.
+    pub(super) async fn until(
+        &mut self,
+        what: &str,
+        within: Duration,
+        is_reached: impl Fn(&Counts) -> bool,
+    ) -> Result<()> {
+        tokio::select! {
+            reached = self.state.until(what, within, is_reached) => reached,
+            ended = self.controllers.ended() => Err(ended),
+        }
+    }
+
     /// Completes when a controller exits, which is always an error.
     pub(super) async fn ended(&mut self) -> anyhow::Error {
-        match &mut self.controllers {
-            Controllers::InProcess { machine_controller, manager, .. } => tokio::select! {
-                ended = machine_controller.ended() => ended.into(),
-                ended = manager.ended() => ended.into(),
-            },
-            Controllers::Processes(processes) => loop {
-                if let Err(error) = processes.ensure_alive() {
-                    return error;
-                }
-                tokio::time::sleep(LOOK_EVERY).await;
-            },
-        }
+        self.controllers.ended().await
     }
 
     /// Fails if a controller that is a process has exited.
@@ -186,7 +183,7 @@ impl World {
     /// When both are in this process.
     pub(super) fn processes(&mut self) -> Result<&mut Processes> {
         match &mut self.controllers {
-            Controllers::InProcess { .. } => bail!("the controllers are not separate processes"),
+            Controllers::InProcess(_) => bail!("the controllers are not separate processes"),
             Controllers::Processes(processes) => Ok(processes),
         }
     }
@@ -194,7 +191,7 @@ impl World {
     /// Warnings in the logs of the controllers; absent if they are in this process.
     pub(super) fn warnings(&self) -> Result<Option<BTreeMap<String, u64>>> {
         match &self.controllers {
-            Controllers::InProcess { .. } => Ok(None),
+            Controllers::InProcess(_) => Ok(None),
             Controllers::Processes(processes) => warnings::count(processes.logs()).map(Some),
         }
     }
@@ -206,31 +203,26 @@ impl World {
     }
 
     /// Current memory of the controllers. In one process, its memory counts for both.
-    pub(super) fn resident(&self) -> Result<Resident> {
+    pub(super) fn resident(&self) -> Result<Pair<f64>> {
         match &self.controllers {
-            Controllers::InProcess { .. } => {
-                let all = crate::requests::round(resident_mb("self")?);
-                Ok(Resident { machine_controller: all, manager: all })
+            Controllers::InProcess(_) => {
+                let all = round(resident_mb("self")?);
+                Ok(Pair { machine_controller: all, manager: all })
             }
             Controllers::Processes(processes) => {
-                let Pair { machine_controller, manager } = processes.leaders();
-                Ok(Resident {
-                    machine_controller: crate::requests::round(machine_controller.process.resident_mb()?),
-                    manager: crate::requests::round(manager.process.resident_mb()?),
-                })
+                processes.leaders().try_map(|leader| Ok(round(leader.process.resident_mb()?)))
             }
         }
     }
 
-    /// CPU time that the machine controller and the manager have used so far, in seconds.
-    pub(super) fn cpu_seconds(&self) -> Result<(f64, f64)> {
+    /// CPU time that the controllers have used so far, in seconds.
+    pub(super) fn cpu_seconds(&self) -> Result<Pair<f64>> {
         match &self.controllers {
-            Controllers::InProcess { .. } => {
+            Controllers::InProcess(_) => {
                 bail!("in one process, the CPU time is not the controllers' alone")
             }
             Controllers::Processes(processes) => {
-                let Pair { machine_controller, manager } = processes.leaders();
-                Ok((machine_controller.process.cpu_seconds()?, manager.process.cpu_seconds()?))
+                processes.leaders().try_map(|leader| leader.process.cpu_seconds())
             }
         }
     }
@@ -238,10 +230,28 @@ impl World {
     /// The waits of the controllers, as far as they can be queried.
     pub(super) fn explain(&self) -> String {
         let instances = format!("{} instances are alive", self.cloud.alive());
-        let Controllers::InProcess { inspectors, .. } = &self.controllers else { return instances };
-        let whys =
-            inspectors.iter().flat_map(Inspector::whys).filter(|(_, record)| record.why != Why::up_to_date());
-        progress::explain(instances, whys.map(|(key, record)| (key, record.why)))
+        let Controllers::InProcess(controllers) = &self.controllers else { return instances };
+        let Pair { machine_controller, manager } = controllers;
+        let whys = [machine_controller, manager].into_iter().flat_map(|running| running.inspector().whys());
+        let whys = whys.map(|(key, record)| (key, record.why)).filter(|(_, why)| *why != Why::up_to_date());
+        progress::explain(instances, whys)
+    }
+}
+
+impl Controllers {
+    async fn ended(&mut self) -> anyhow::Error {
+        match self {
+            Self::InProcess(Pair { machine_controller, manager }) => tokio::select! {
+                ended = machine_controller.ended() => ended.into(),
+                ended = manager.ended() => ended.into(),
+            },
+            Self::Processes(processes) => loop {
+                if let Err(error) = processes.ensure_alive() {
+                    return error;
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            },
+        }
     }
 }
 

@@ -5,17 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
-use kube::Client;
-use machinist_apiserver::{AuditRecord, Commit, Config, Identity, Server, Subscription};
+use machinist_apiserver::{Commit, Subscription};
 use machinist_controllers::ccm::{
     CcmOptions, CloudControllerManager, Controllers, CredentialSource, Running, Versioned,
 };
 use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver_hcloud::{Endpoint, HcloudOptions, HcloudProvider};
 use machinist_instance::Credential;
-use machinist_kube::{ClientOptions, SharedClock, TokioClock, layer_client};
 use machinist_plan::ccm::{route, service};
 use machinist_standin_hcloud::{NewServer, Settings, Standin};
 use serde_json::Value;
@@ -24,6 +22,7 @@ use tokio::task::JoinSet;
 
 use super::in_process::InProcess;
 use super::kubelet;
+use crate::embedded::{EmbeddedServer, RequestsOf};
 use crate::progress;
 use crate::requests::Counts;
 
@@ -37,64 +36,61 @@ const KUBELET: &str = "kubelet";
 const ACCOUNT: (&str, &str) = ("stand-in", "default");
 /// All clocks begin at this time.
 const EPOCH: i64 = 1_800_000_000;
+
 /// All parts of the measured system. Dropping it ends them.
-pub(super) struct World {
-    server: Server,
+pub(super) struct MeasuredNodes {
+    api: EmbeddedServer,
     standin: Standin,
-    clock: SharedClock,
     names: Vec<String>,
-    requests: Subscription<Arc<AuditRecord>>,
+    requests: RequestsOf,
     commits: Subscription<Arc<Commit>>,
     pub(super) ccm: Running,
     parts: JoinSet<()>,
 }
 
-impl World {
+impl MeasuredNodes {
     /// Creates the servers and starts the program.
     pub(super) fn new(nodes: u32) -> Result<Self> {
         let epoch = Timestamp::from_second(EPOCH).context("a time")?;
-        let clock: SharedClock = Arc::new(TokioClock::starting_at(epoch));
-        let of_server = Arc::new(machinist_apiserver::TokioClock::starting_at(epoch));
-        let server = Server::new(Config { clock: of_server, ..Config::default() });
+        let api = EmbeddedServer::starting_at(epoch);
         let standin = Standin::in_memory(Settings::instant(), machinist_cloud_sim::Clock::starting_at(epoch));
         let names: Vec<String> = (0..nodes).map(|number| format!("node-{number:05}")).collect();
         let (_, project) = ACCOUNT;
         for name in &names {
             standin.create_server(&NewServer::new(project, name))?;
         }
-        let (requests, commits) = (server.audit(), server.commits());
-        let client = client(&server, &clock, CCM);
+        let (requests, commits) = (api.requests_of(CCM), api.server.commits());
+        let client = api.client(CCM);
         let clients = Clients { control: client.clone(), target: client };
         let process = ProcessOptions {
-            clock: clock.clone(),
+            clock: api.clock.clone(),
             ..ProcessOptions::new("kube-system", "cloud-controller-manager")
         };
         let ccm = CloudControllerManager::start(clients, process, options(&standin), None);
-        Ok(Self { server, standin, clock, names, requests, commits, ccm, parts: JoinSet::new() })
+        Ok(Self { api, standin, names, requests, commits, ccm, parts: JoinSet::new() })
     }
 
     /// Registers all Nodes, and waits until each is initialised. Their kubelets then stay.
     pub(super) async fn initialize(&mut self) -> Result<()> {
-        let client = client(&self.server, &self.clock, KUBELET);
+        let (client, clock) = (self.api.client(KUBELET), self.api.clock.clone());
         let mut left = self.names.len();
         let initialized = async {
             while 0 < left {
-                let Some(commit) = self.commits.next().await else { bail!("the API server stopped") };
-                let is_tainted = |object: &Value| has_taint(object);
-                let was = commit.old.as_ref().is_some_and(|old| is_tainted(old.value()));
-                let is = commit.new.as_ref().is_some_and(|new| is_tainted(new.value()));
+                let commit = self.commits.next().await.context("the API server stopped")?;
+                let was = commit.old.as_ref().is_some_and(|old| has_taint(old.value()));
+                let is = commit.new.as_ref().is_some_and(|new| has_taint(new.value()));
                 left -= usize::from(&*commit.resource == "nodes" && was && !is);
             }
-            Ok(())
+            anyhow::Ok(())
         };
-        tokio::try_join!(kubelet::register(&client, &self.clock, &self.names), initialized)?;
-        self.parts.spawn(kubelet::heartbeats(client, self.clock.clone(), self.names.clone()));
+        tokio::try_join!(kubelet::register(&client, &clock, &self.names), initialized)?;
+        self.parts.spawn(kubelet::heartbeats(client, clock, self.names.clone()));
         Ok(())
     }
 
     /// Fails if a Node lost its facts.
     pub(super) fn ensure_initialized(&self) -> Result<()> {
-        let nodes = self.server.snapshot("nodes");
+        let nodes = self.api.server.snapshot("nodes");
         let complete = nodes.iter().filter(|node| {
             let node = node.value();
             let addresses = node["status"]["addresses"].as_array();
@@ -112,10 +108,8 @@ impl World {
         let mut writes = Counts::default();
         // The view of the initialisation is no longer needed.
         self.commits.drain();
-        for request in self.requests.drain() {
-            if request.user_agent == CCM && request.is_write() {
-                writes.add(request.verb.as_str(), &request.resource, &request.subresource);
-            }
+        for request in self.requests.take().filter(|request| request.is_write()) {
+            writes.add(&request);
         }
         writes
     }
@@ -157,12 +151,6 @@ fn credential() -> CredentialSource {
     let data = BTreeMap::from([("token".to_owned(), token.as_bytes().to_vec())]);
     let credential = Versioned { version: 1, credential: Credential::new(data) };
     watch::Sender::new(Some(credential)).subscribe()
-}
-
-fn client(server: &Server, clock: &SharedClock, user_agent: &str) -> Client {
-    let mut options = ClientOptions::new(user_agent);
-    options.clock = clock.clone();
-    layer_client(server.service_as(Identity::admin()), &options)
 }
 
 fn has_taint(node: &Value) -> bool {

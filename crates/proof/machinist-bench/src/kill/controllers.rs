@@ -4,22 +4,21 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
-use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
-use machinist_api::Machine;
+use kube::{Client, ResourceExt};
 use machinist_cloud_sim::Ledger;
-use tokio::time::Instant;
 
 use super::events::{Event, Sources};
 use super::notice::tell;
 use crate::cluster_state::ClusterState;
 use crate::clusters::MeasuredClusters;
 use crate::loopback;
-use crate::objects::{self, NAMESPACE};
+use crate::objects;
+use crate::pair::Pair;
 use crate::program::{Process, Programs};
-use crate::requests::{AuditLog, Program};
+use crate::progress;
+use crate::requests::Program;
 
 /// Time in which all machines join or are removed while no controller is killed.
 const WITHOUT_KILLS: Duration = Duration::from_secs(240);
@@ -34,12 +33,11 @@ const LEASE: [&str; 3] = [
 ];
 
 /// All programs of the test. Dropping it ends them.
-pub(super) struct World {
+pub(super) struct KilledControllers {
     pub(super) control: Client,
     pub(super) target: Client,
     pub(super) state: ClusterState,
-    machine_controller: Controller,
-    manager: Controller,
+    both: Pair<Controller>,
     cloud: Process,
     cloud_url: String,
     sources: Sources,
@@ -66,7 +64,7 @@ impl Controller {
     }
 }
 
-impl World {
+impl KilledControllers {
     /// `other` is the program that takes turns with `machinist`, restart by restart.
     pub(super) async fn start(
         machinist: PathBuf,
@@ -84,43 +82,32 @@ impl World {
 
         let address = loopback::free_address()?;
         let cloud_url = format!("http://{address}");
-        let mut cloud = programs.start(vec![
-            "sim-cloud".to_owned(),
+        let arguments = vec![
             format!("--data-dir={}", data.display()),
             format!("--listen={address}"),
             format!("--target-server={}", clusters.target.server),
             format!("--target-ca={}", clusters.target.ca_file.display()),
-        ])?;
+        ];
+        let mut cloud = programs.start("sim-cloud", "", arguments)?;
         cloud.until_ok(&format!("{cloud_url}/healthz")).await?;
         let ledger = loopback::follow(&format!("{cloud_url}/admin/commits")).await?;
 
-        let controller = |job: &str, more: Option<String>| -> Result<Controller> {
-            let port = loopback::free_address()?.port();
-            let mut arguments = vec![
-                job.to_owned(),
-                format!("--control-kubeconfig={}", clusters.control.kubeconfig.display()),
-                format!("--target-kubeconfig={}", clusters.target.kubeconfig.display()),
-                format!("--namespace={NAMESPACE}"),
-                "--address=127.0.0.1".to_owned(),
-                format!("--port={port}"),
-            ];
-            arguments.extend(LEASE.map(str::to_owned));
-            arguments.extend(more);
-            Ok(Controller { process: programs.start_alternating(arguments)?, acted: None, renewed: None })
-        };
-        let machine_controller =
-            controller("machine-controller", Some(format!("--sim-endpoint={cloud_url}")))?;
-        let manager = controller("machine-controller-manager", None)?;
-        let mut audit_logs = vec![AuditLog::open(clusters.control.audit_log()?)?];
+        let mut arguments = vec![
+            format!("--control-kubeconfig={}", clusters.control.kubeconfig.display()),
+            format!("--target-kubeconfig={}", clusters.target.kubeconfig.display()),
+        ];
+        arguments.extend(LEASE.map(str::to_owned));
+        let started = programs.start_controllers("", &arguments, &[format!("--sim-endpoint={cloud_url}")])?;
+        let both = started.map(|started| Controller { process: started.process, acted: None, renewed: None });
+        let mut audit_logs = vec![clusters.control.audit_log()?];
         if !clusters.are_one() {
-            audit_logs.push(AuditLog::open(clusters.target.audit_log()?)?);
+            audit_logs.push(clusters.target.audit_log()?);
         }
         Ok(Self {
             state: ClusterState::follow(control.clone(), target.clone()),
             control,
             target,
-            machine_controller,
-            manager,
+            both,
             cloud,
             cloud_url,
             sources: Sources { logs: audit_logs, ledger },
@@ -148,17 +135,15 @@ impl World {
 
     /// Waits until this number of machines run, without kills.
     async fn until_all_run(&mut self, machines: u32) -> Result<()> {
-        let began = Instant::now();
-        while !self.state.now().all_run(machines) {
-            ensure!(
-                began.elapsed() < WITHOUT_KILLS,
-                "timed out after {WITHOUT_KILLS:?}: expected {machines} machines. Current state: {}",
-                self.state.now()
-            );
+        let all_run = async || {
             self.revive()?;
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        Ok(())
+            Ok(self.state.now().all_run(machines))
+        };
+        let in_time = progress::until(WITHOUT_KILLS, LOOK_EVERY, all_run).await;
+        in_time.map_err(|_elapsed| {
+            let state = self.state.now();
+            anyhow!("timed out after {WITHOUT_KILLS:?}: expected {machines} machines. Current state: {state}")
+        })?
     }
 
     /// The events since the last call.
@@ -169,7 +154,7 @@ impl World {
     /// Records which controller caused the event.
     pub(super) fn note(&mut self, event: &Event) {
         let Event::Api(request) = event else { return };
-        let Some(controller) = self.controller(request.program).filter(|_| request.is_commit()) else {
+        let Some(controller) = self.both.of(request.program).filter(|_| request.is_commit()) else {
             return;
         };
         if event.counts() {
@@ -182,12 +167,12 @@ impl World {
 
     /// Whether both controllers hold their Leases.
     pub(super) fn both_lead(&self) -> bool {
-        self.machine_controller.leads() && self.manager.leads()
+        self.both.machine_controller.leads() && self.both.manager.leads()
     }
 
     /// Kills a controller, also a controller that waits for its Lease, and restarts it.
     pub(super) async fn restart(&mut self, program: Program) -> Result<()> {
-        let Some(controller) = self.controller(program) else { return Ok(()) };
+        let Some(controller) = self.both.of(program) else { return Ok(()) };
         if !controller.process.revive()? {
             controller.process.kill().await?;
             controller.process.restart()?;
@@ -202,15 +187,16 @@ impl World {
 
     /// File names of the programs that the controllers run, the machine controller's first.
     pub(super) fn running_programs(&self) -> String {
-        let path = |controller: &Controller| controller.process.program().display().to_string();
-        format!("{}, {}", path(&self.machine_controller), path(&self.manager))
+        let Pair { machine_controller, manager } =
+            self.both.each_ref().map(|controller| controller.process.program().display());
+        format!("{machine_controller}, {manager}")
     }
 
     /// Kills the drawn controller; if it waits for its Lease, kills the controller that caused the
     /// event; if both wait, kills none. Returns a description of the kill.
     pub(super) async fn kill_one(&mut self, drawn: Program, event: &Event) -> Result<Option<String>> {
         for victim in [drawn, event.author()] {
-            let Some(controller) = self.controller(victim).filter(|controller| controller.is_acting()) else {
+            let Some(controller) = self.both.of(victim).filter(|controller| controller.is_acting()) else {
                 continue;
             };
             if controller.process.revive()? {
@@ -234,7 +220,7 @@ impl World {
         self.cloud.ensure_alive()?;
         let mut revived = Vec::new();
         for program in [Program::MachineController, Program::Manager] {
-            if let Some(controller) = self.controller(program)
+            if let Some(controller) = self.both.of(program)
                 && controller.process.revive()?
             {
                 revived.push(program);
@@ -250,24 +236,11 @@ impl World {
 
     /// The UIDs of all Machines.
     pub(super) async fn machine_uids(&self) -> Result<BTreeSet<String>> {
-        Ok(self.machines().await?.iter().filter_map(ResourceExt::uid).collect())
+        Ok(objects::list_machines(&self.control).await?.iter().filter_map(ResourceExt::uid).collect())
     }
 
     /// The names of all Machines.
     pub(super) async fn machine_names(&self) -> Result<BTreeSet<String>> {
-        Ok(self.machines().await?.iter().map(ResourceExt::name_any).collect())
-    }
-
-    async fn machines(&self) -> Result<Vec<Machine>> {
-        let machines: Api<Machine> = Api::namespaced(self.control.clone(), NAMESPACE);
-        Ok(machines.list(&ListParams::default()).await.context("cannot list Machines")?.items)
-    }
-
-    fn controller(&mut self, program: Program) -> Option<&mut Controller> {
-        match program {
-            Program::MachineController => Some(&mut self.machine_controller),
-            Program::Manager => Some(&mut self.manager),
-            Program::Other => None,
-        }
+        Ok(objects::list_machines(&self.control).await?.iter().map(ResourceExt::name_any).collect())
     }
 }

@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 use futures::future::BoxFuture;
 use kube::Client;
 use kube::config::Kubeconfig;
-use machinist_apiserver::{AuditRecord, Commit, Config, Identity, Server, Subscription};
+use machinist_apiserver::{Commit, Subscription};
 use machinist_controllers::capi::{
     CapiOptions, CapiProvider, CoreApi, DockerOptions, Running, Serves, WorkloadClusters,
 };
 use machinist_controllers::{Clients, ProcessOptions};
 use machinist_instance::Error;
-use machinist_kube::{ClientOptions, layer_client};
 use machinist_standin_docker::{Engine, Speed};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::core::{Cluster, install_kinds};
+use crate::embedded::{EmbeddedServer, RequestsOf};
 use crate::progress;
 use crate::requests::Counts;
 
@@ -30,16 +30,17 @@ const CORE: &str = "core-controllers";
 /// User-Agent of the kubelets.
 const KUBELET: &str = "kubelet";
 const DOCKER_MACHINES: &str = "dockermachines.infrastructure.cluster.x-k8s.io";
+
 /// All parts of the measured system. Dropping it ends them.
-pub(super) struct World {
+pub(super) struct MeasuredContainers {
     /// Client of the core controllers.
     pub(super) core: Client,
     /// Client of the kubelets.
     pub(super) kubelets: Client,
     engine: Engine,
     commits: Subscription<Arc<Commit>>,
-    of_management: Subscription<Arc<AuditRecord>>,
-    of_workload: Subscription<Arc<AuditRecord>>,
+    of_management: RequestsOf,
+    of_workload: RequestsOf,
     requests: Requests,
     pub(super) provider: Running,
 }
@@ -61,26 +62,26 @@ pub(super) struct Provisioned {
     pub(super) waits: Vec<Duration>,
 }
 
-impl World {
+impl MeasuredContainers {
     /// Creates the servers and starts the provider.
     pub(super) async fn new() -> Result<Self> {
-        let (management, workload) = (Server::new(Config::default()), Server::new(Config::default()));
-        let core = client(&management, CORE);
+        let (management, workload) = (EmbeddedServer::new(), EmbeddedServer::new());
+        let core = management.client(CORE);
         install_kinds(&core).await?;
         let engine = Engine::with_speed("provider", Speed::WORKSTATION);
         let mut options = DockerOptions::new(Arc::new(engine.clone()));
         options.workloads = Arc::new(InProcess(workload.clone()));
         let options = CapiOptions::new(Serves::Docker(options), CoreApi::Beta2);
-        let client = client(&management, PROVIDER);
+        let client = management.client(PROVIDER);
         let clients = Clients { control: client.clone(), target: client };
         let provider = CapiProvider::start(clients, ProcessOptions::new("", "capi-docker"), options, None);
         Ok(Self {
             core,
-            kubelets: self::client(&workload, KUBELET),
+            kubelets: workload.client(KUBELET),
             engine,
-            commits: management.commits(),
-            of_management: management.audit(),
-            of_workload: workload.audit(),
+            commits: management.server.commits(),
+            of_management: management.requests_of(PROVIDER),
+            of_workload: workload.requests_of(PROVIDER),
             requests: Requests::default(),
             provider,
         })
@@ -93,10 +94,10 @@ impl World {
         let followed = async {
             let mut times = Times::default();
             while times.bootstrapped < cluster.len() {
-                let Some(commit) = commits.next().await else { bail!("the API server stopped") };
+                let commit = commits.next().await.context("the API server stopped")?;
                 times.take(&commit);
             }
-            Ok(times.waits)
+            anyhow::Ok(times.waits)
         };
         let ((), waits) = tokio::try_join!(cluster.create_infrastructure(&self.core), followed)?;
         Ok(Provisioned { took: began.elapsed(), waits })
@@ -135,12 +136,12 @@ impl World {
     /// Counts the new requests. Returns the number of all writes except Events.
     fn count(&mut self) -> u64 {
         let requests = &mut self.requests;
-        for request in self.of_management.drain().iter().filter(|request| request.user_agent == PROVIDER) {
+        for request in self.of_management.take() {
             let counts = if request.is_write() { &mut requests.writes } else { &mut requests.reads };
-            counts.add(request.verb.as_str(), &request.resource, &request.subresource);
+            counts.add(&request);
         }
-        for request in self.of_workload.drain().iter().filter(|request| request.user_agent == PROVIDER) {
-            requests.in_workload.add(request.verb.as_str(), &request.resource, &request.subresource);
+        for request in self.of_workload.take() {
+            requests.in_workload.add(&request);
         }
         requests.writes.objects() + requests.in_workload.all()
     }
@@ -184,15 +185,11 @@ fn is_bootstrapped(machine: &Value) -> bool {
 }
 
 /// The workload cluster, which is in this process.
-struct InProcess(Server);
+struct InProcess(EmbeddedServer);
 
 impl WorkloadClusters for InProcess {
     fn client(&self, _: Kubeconfig) -> BoxFuture<'static, Result<Client, Error>> {
-        let client = client(&self.0, PROVIDER);
+        let client = self.0.client(PROVIDER);
         Box::pin(async move { Ok(client) })
     }
-}
-
-fn client(server: &Server, user_agent: &str) -> Client {
-    layer_client(server.service_as(Identity::admin()), &ClientOptions::new(user_agent))
 }
