@@ -31,7 +31,7 @@ pub(super) fn tested(workspace: &Workspace) -> Result<Findings> {
     let mut findings = judge(&tested);
     for (file, test) in tests_named_in(&workspace.text_of(PAGE)?) {
         let path = format!("crates/{file}");
-        let is_listed = workspace.files.iter().any(|file| *file == path);
+        let is_listed = workspace.files.contains(&path);
         if !is_listed || !workspace.text_of(&path)?.contains(&format!("fn {test}(")) {
             findings.fault(format!("{PAGE} names {file}::{test}, which does not exist"));
         }
