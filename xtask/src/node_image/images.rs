@@ -194,7 +194,10 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         // SIGTERM, so that containerd closes its databases.
-        let _ = Command::new("kill").arg(self.process.id().to_string()).status();
+        let asked = Command::new("kill").arg(self.process.id().to_string()).status();
+        if !asked.is_ok_and(|status| status.success()) {
+            let _ = self.process.kill();
+        }
         let _ = self.process.wait();
     }
 }
