@@ -41,6 +41,54 @@ pub(super) struct Impossible {
     pub(super) destination: String,
 }
 
+/// Compares the routes of a table with the Nodes.
+pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
+    let routed = routed_nodes(&s.nodes);
+    let claims = Claims::of(&routed);
+    let kept = kept_routes(&s.options, table, &claims);
+    let of_others = networks_of_others(&s.nodes);
+    let elsewhere = elsewhere::of(s, table);
+    let judge = Judge { options: &s.options, table, claims: &claims, kept: &kept, of_others, elsewhere };
+    let (mut delete, mut abandoned) = (Vec::new(), Vec::new());
+    for (route, destination) in readable_routes(table) {
+        match judge.verdict(route, &destination) {
+            Verdict::Stays => {}
+            Verdict::Wrong => delete.push(route.clone()),
+            Verdict::Abandoned => abandoned.push(route.clone()),
+        }
+    }
+    let create = missing_routes(&claims, &kept);
+    let nodes = routed.iter().map(|(node, _)| (*node).clone()).collect();
+    Differences { delete, abandoned, create, impossible: claims.impossible, nodes }
+}
+
+/// A Node that needs routes, and its instance in this cloud.
+type Routed<'n> = (&'n Arc<CloudNodeFacts>, &'n ProviderId);
+
+/// Returns the Nodes that need routes. If two Nodes want the same destination, the older one has
+/// it, so it comes first.
+fn routed_nodes(nodes: &[RoutedNode]) -> Vec<Routed<'_>> {
+    let mut routed: Vec<Routed<'_>> = nodes
+        .iter()
+        .filter(|routed| !routed.node.pod_cidrs.is_empty())
+        .filter_map(|routed| Some((&routed.node, routed.recorded.ours()?)))
+        .collect();
+    routed.sort_by(|(a, _), (b, _)| (a.created, &a.name).cmp(&(b.created, &b.name)));
+    routed
+}
+
+/// The pod networks of the Nodes that need routes.
+#[derive(Default)]
+struct Claims<'n> {
+    by_destination: BTreeMap<Cidr, Claim<'n>>,
+    /// The instances of Nodes with readable pod networks. A pod network that cannot be read may be
+    /// the destination of an existing route in another spelling.
+    readable: BTreeSet<&'n ProviderId>,
+    /// Whether a pod network cannot be read.
+    has_unreadable: bool,
+    impossible: Vec<Impossible>,
+}
+
 /// A pod network of a Node.
 struct Claim<'n> {
     node: &'n Arc<CloudNodeFacts>,
@@ -50,102 +98,139 @@ struct Claim<'n> {
     text: &'n str,
 }
 
-/// Compares the routes of a table with the Nodes.
-pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
-    let (options, nodes) = (&*s.options, &s.nodes);
-    let elsewhere = elsewhere::of(s, table);
-    let mut differences = Differences::default();
-    let mut claims: BTreeMap<Cidr, Claim<'_>> = BTreeMap::new();
-    let mut claiming: BTreeSet<&ProviderId> = BTreeSet::new();
-    let mut has_unreadable = false;
-    let mut routed: Vec<(&RoutedNode, &ProviderId)> = nodes
-        .iter()
-        .filter(|routed| !routed.node.pod_cidrs.is_empty())
-        .filter_map(|routed| Some((routed, routed.recorded.ours()?)))
-        .collect();
-    // If two Nodes want the same destination, the older one has it.
-    routed.sort_by(|(a, _), (b, _)| (a.node.created, &a.node.name).cmp(&(b.node.created, &b.node.name)));
-    for (routed, instance) in routed {
-        differences.nodes.push(routed.node.clone());
+impl<'n> Claims<'n> {
+    fn of(routed: &[Routed<'n>]) -> Self {
+        let mut claims = Self::default();
+        for (node, instance) in routed {
+            if claims.add(node, instance) {
+                claims.readable.insert(instance);
+            } else {
+                claims.has_unreadable = true;
+            }
+        }
+        claims
+    }
+
+    /// Adds the pod networks of a Node. Returns whether all of them can be read.
+    fn add(&mut self, node: &'n Arc<CloudNodeFacts>, instance: &'n ProviderId) -> bool {
         let mut is_readable = true;
-        let addresses = internal_ips(routed.node.addresses());
-        for text in &routed.node.pod_cidrs {
+        let addresses = internal_ips(node.addresses());
+        for text in &node.pod_cidrs {
             let parsed = text.parse::<Cidr>().ok();
             is_readable &= parsed.is_some();
-            let free = parsed.filter(|destination| !claims.contains_key(destination));
-            let Some(destination) = free else {
-                let (node, destination) = (routed.node.clone(), text.clone());
-                differences.impossible.push(Impossible { node, destination });
-                continue;
-            };
-            let claim = Claim { node: &routed.node, instance, addresses: addresses.clone(), text };
-            claims.insert(destination, claim);
+            match parsed.filter(|destination| !self.by_destination.contains_key(destination)) {
+                Some(destination) => {
+                    let claim = Claim { node, instance, addresses: addresses.clone(), text };
+                    self.by_destination.insert(destination, claim);
+                }
+                None => {
+                    let (node, destination) = (node.clone(), text.clone());
+                    self.impossible.push(Impossible { node, destination });
+                }
+            }
         }
-        // A pod network that cannot be read may be the pod network of an existing route in another
-        // spelling.
-        if is_readable {
-            claiming.insert(instance);
-        }
-        has_unreadable |= !is_readable;
+        is_readable
     }
+}
+
+/// Returns the pod networks of the Nodes without an instance of this cloud.
+fn networks_of_others(nodes: &[RoutedNode]) -> BTreeSet<Cidr> {
     let others = nodes.iter().filter(|routed| routed.recorded.ours().is_none());
-    let of_others: BTreeSet<Cidr> =
-        others.flat_map(|routed| &routed.node.pod_cidrs).filter_map(|text| text.parse().ok()).collect();
-    let destinations = || table.routes.iter().map(|route| route.destination.parse::<Cidr>().ok());
-    let mut kept: BTreeMap<Cidr, &Route> = BTreeMap::new();
-    for (route, destination) in table.routes.iter().zip(destinations()) {
-        let Some(destination) = destination else { continue };
-        if claims.get(&destination).is_some_and(|claim| serves(options, table, claim, route)) {
+    others.flat_map(|routed| &routed.node.pod_cidrs).filter_map(|text| text.parse().ok()).collect()
+}
+
+/// The routes whose destination is a network.
+fn readable_routes(table: &RouteTable) -> impl Iterator<Item = (&Route, Cidr)> {
+    table.routes.iter().filter_map(|route| Some((route, route.destination.parse().ok()?)))
+}
+
+/// Returns the first route of each destination that serves the Node which wants it.
+fn kept_routes<'t>(
+    options: &Options,
+    table: &'t RouteTable,
+    claims: &Claims<'_>,
+) -> BTreeMap<Cidr, &'t Route> {
+    let mut kept = BTreeMap::new();
+    for (route, destination) in readable_routes(table) {
+        let claim = claims.by_destination.get(&destination);
+        if claim.is_some_and(|claim| serves(options, table, claim, route)) {
             kept.entry(destination).or_insert(route);
         }
     }
-    let has_all = |instance: &ProviderId| {
-        let mut own = claims.iter().filter(|(_, claim)| claim.instance == instance);
-        own.all(|(destination, claim)| kept.contains_key(destination) || is_accepted(table, claim))
-    };
-    for (route, destination) in table.routes.iter().zip(destinations()) {
-        let Some(destination) = destination else { continue };
-        let claim = claims.get(&destination);
-        if kept.get(&destination).is_some_and(|kept| std::ptr::eq(*kept, route)) {
-            continue;
+    kept
+}
+
+/// Returns the routes that the Nodes lack.
+fn missing_routes(claims: &Claims<'_>, kept: &BTreeMap<Cidr, &Route>) -> Vec<Missing> {
+    let missing = claims.by_destination.iter().filter(|(destination, _)| !kept.contains_key(destination));
+    let create = missing.map(|(_, claim)| {
+        let spec = RouteSpec {
+            destination: claim.text.to_owned(),
+            instance: claim.instance.clone(),
+            addresses: claim.addresses.clone(),
+        };
+        Missing { node: claim.node.clone(), spec }
+    });
+    create.collect()
+}
+
+/// All that decides about a route that exists.
+struct Judge<'s> {
+    options: &'s Options,
+    table: &'s RouteTable,
+    claims: &'s Claims<'s>,
+    kept: &'s BTreeMap<Cidr, &'s Route>,
+    /// The pod networks of Nodes without an instance of this cloud.
+    of_others: BTreeSet<Cidr>,
+    /// The routes of Nodes that are or were in another cloud.
+    elsewhere: BTreeSet<RouteChange>,
+}
+
+enum Verdict {
+    Stays,
+    Wrong,
+    Abandoned,
+}
+
+impl Judge<'_> {
+    fn verdict(&self, route: &Route, destination: &Cidr) -> Verdict {
+        let claim = self.claims.by_destination.get(destination);
+        let is_kept = self.kept.get(destination).is_some_and(|kept| std::ptr::eq(*kept, route));
+        let is_of_others = claim.is_none() && self.of_others.contains(destination);
+        if is_kept || is_of_others {
+            return Verdict::Stays;
         }
-        if of_others.contains(&destination) && claim.is_none() {
-            continue;
-        }
-        let is_in_cluster = options.cluster.iter().any(|cluster| cluster.touches(&destination));
+        let is_in_cluster = self.options.cluster.iter().any(|cluster| cluster.touches(destination));
         let is_wrong = match (&route.instance, claim) {
             // The pod network of a Node is ours, even if the flag does not contain it. The route of
             // a server that exists is deleted only for a route that the cloud will accept: the Node
             // may be restored, and its server deleted.
-            (Some(instance), Some(claim)) => instance == claim.instance || is_accepted(table, claim),
+            (Some(instance), Some(claim)) => instance == claim.instance || is_accepted(self.table, claim),
             // A Node that has just registered again has no addresses yet.
             (None, Some(claim)) => !claim.addresses.is_empty(),
-            (Some(instance), None) => is_in_cluster && claiming.contains(instance) && has_all(instance),
-            (None, None) => {
-                // Without a Node of this cloud, nothing suggests that the routes belong to the
-                // cluster.
-                let is_of_a_user = elsewhere.contains(&RouteChange::delete(route));
-                if is_in_cluster && !is_of_a_user && !claims.is_empty() && !has_unreadable {
-                    differences.abandoned.push(route.clone());
-                }
-                false
-            }
+            (Some(instance), None) => is_in_cluster && self.has_all_routes(instance),
+            (None, None) if is_in_cluster && self.may_be_abandoned(route) => return Verdict::Abandoned,
+            (None, None) => false,
         };
-        if is_wrong {
-            differences.delete.push(route.clone());
-        }
+        if is_wrong { Verdict::Wrong } else { Verdict::Stays }
     }
-    for (destination, claim) in &claims {
-        if !kept.contains_key(destination) {
-            let spec = RouteSpec {
-                destination: claim.text.to_owned(),
-                instance: claim.instance.clone(),
-                addresses: claim.addresses.clone(),
-            };
-            differences.create.push(Missing { node: claim.node.clone(), spec });
-        }
+
+    /// Whether each pod network of the Node of an instance has its route, or can get it.
+    fn has_all_routes(&self, instance: &ProviderId) -> bool {
+        let all = self.claims.by_destination.iter();
+        let mut own = all.filter(|(_, claim)| claim.instance == instance);
+        self.claims.readable.contains(instance)
+            && own.all(|(destination, claim)| {
+                self.kept.contains_key(destination) || is_accepted(self.table, claim)
+            })
     }
-    differences
+
+    /// Whether a route without an instance and without a Node may be a leftover of the cluster.
+    /// Without a Node of this cloud, nothing suggests that the routes belong to the cluster.
+    fn may_be_abandoned(&self, route: &Route) -> bool {
+        let is_of_a_user = self.elsewhere.contains(&RouteChange::delete(route));
+        !is_of_a_user && !self.claims.by_destination.is_empty() && !self.claims.has_unreadable
+    }
 }
 
 /// Whether a route leads to the Node that wants its destination. A route to the instance stays
