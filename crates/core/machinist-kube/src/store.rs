@@ -44,6 +44,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::ahead::{ReadsAhead, Watched};
 use self::slots::Slots;
 
 /// The content of a store is fresh for this long after the watch delivered something. API servers
@@ -288,7 +289,8 @@ pub struct Store<F> {
     entries: Slots<Entry<F>>,
     indexes: Vec<Index<F>>,
     unreadable: BTreeMap<ObjectKey, Unreadable>,
-    ahead: Slots<Ahead<F>>,
+    /// The reads whose results the entries contain until the watch has passed them.
+    ahead: ReadsAhead<F>,
     /// The resourceVersion that the watch has reached.
     observed_rv: u64,
     /// The resourceVersion of the newest whole list that the watch did not make and has not passed;
@@ -349,39 +351,6 @@ impl Keys {
     }
 }
 
-/// State of a key for which a quorum read is ahead of the watch. The entries contain the result of
-/// the read. This struct contains the state of the watch, which the store shows when the watch has
-/// passed the read.
-struct Ahead<F> {
-    watched: Watched<F>,
-    /// The resourceVersion that the watch must reach.
-    until: u64,
-    /// UID of an object that the read no longer found. UIDs are never reused, so the watch must
-    /// report its deletion too.
-    gone: Option<String>,
-    /// Whether one list has arrived since the read. That list may have been sent before the read.
-    /// The next list was sent after the first had arrived, so the store trusts the next list.
-    was_listed: bool,
-}
-
-/// The state of a key according to the watch.
-struct Watched<F> {
-    entry: Option<Entry<F>>,
-    unreadable: Option<Unreadable>,
-}
-
-impl<F> Ahead<F> {
-    /// Whether the watch, which has observed all events up to `observed_rv`, has passed the read.
-    fn is_passed(&self, observed_rv: u64) -> bool {
-        let shows_the_gone = self.watched.entry.as_ref().is_some_and(|entry| self.is_gone(&entry.uid));
-        self.until <= observed_rv && !shows_the_gone
-    }
-
-    fn is_gone(&self, uid: &str) -> bool {
-        self.gone.as_deref() == Some(uid)
-    }
-}
-
 impl<F> Store<F> {
     /// Creates an empty store with these indexes.
     pub fn new(indexes: &[(&'static str, IndexFn<F>)]) -> Self {
@@ -390,7 +359,7 @@ impl<F> Store<F> {
             entries: Slots::default(),
             indexes: indexes.iter().map(index).collect(),
             unreadable: BTreeMap::new(),
-            ahead: Slots::default(),
+            ahead: ReadsAhead::default(),
             observed_rv: 0,
             listed_rv: 0,
             listed_at: None,
@@ -521,8 +490,8 @@ impl<F> Store<F> {
     }
 
     fn watch_upsert(&mut self, key: ObjectKey, entry: Entry<F>, changes: &mut Vec<Change<F>>) {
-        let known = match self.ahead.get(&key) {
-            Some(ahead) => ahead.watched.entry.as_ref(),
+        let known = match self.ahead.watched(&key) {
+            Some(watched) => watched.entry.as_ref(),
             None => self.entries.get(&key),
         };
         // The comparison also holds across UIDs: resourceVersions of one kind are comparable, and
@@ -530,14 +499,14 @@ impl<F> Store<F> {
         if known.is_some_and(|known| entry.resource_version <= known.resource_version) {
             return;
         }
-        match self.ahead.get_mut(&key) {
-            Some(ahead) => ahead.watched = Watched { entry: Some(entry), unreadable: None },
+        match self.ahead.watched_mut(&key) {
+            Some(watched) => *watched = Watched { entry: Some(entry), unreadable: None },
             None => self.put(key, entry, changes),
         }
     }
 
     fn watch_delete(&mut self, key: &ObjectKey, uid: &str, rv: u64, changes: &mut Vec<Change<F>>) {
-        if let Some(Ahead { watched, .. }) = self.ahead.get_mut(key) {
+        if let Some(watched) = self.ahead.watched_mut(key) {
             if watched.entry.as_ref().is_none_or(|known| known.uid == uid) {
                 *watched = Watched { entry: None, unreadable: None };
             }
@@ -557,8 +526,8 @@ impl<F> Store<F> {
         rv: u64,
         changes: &mut Vec<Change<F>>,
     ) {
-        match self.ahead.get_mut(&key) {
-            Some(ahead) => ahead.watched.unreadable = Some(object),
+        match self.ahead.watched_mut(&key) {
+            Some(watched) => watched.unreadable = Some(object),
             None => self.note_unreadable(key, object, rv, changes),
         }
     }
@@ -581,10 +550,7 @@ impl<F> Store<F> {
 
     /// Applies a read that returned this entry at the resourceVersion `as_of` or later.
     fn read(&mut self, key: ObjectKey, entry: Entry<F>, as_of: u64, changes: &mut Vec<Change<F>>) {
-        let is_older_read = self.ahead.get(&key).is_some_and(|ahead| {
-            let is_later = ahead.until < as_of;
-            !is_later || ahead.is_gone(&entry.uid)
-        });
+        let is_older_read = !self.ahead.is_older(&key, as_of) || self.ahead.is_gone(&key, &entry.uid);
         let is_shown =
             self.entries.get(&key).is_some_and(|known| entry.resource_version <= known.resource_version);
         let is_known = as_of <= self.known_rv();
@@ -611,7 +577,7 @@ impl<F> Store<F> {
         }
         let listed: BTreeSet<&ObjectKey> = items.iter().map(|(key, _)| key).collect();
         let knows_less = |key: &ObjectKey, entry: &Entry<F>| {
-            let as_of = self.ahead.get(key).map_or(entry.resource_version, |ahead| ahead.until);
+            let as_of = self.ahead.until(key).unwrap_or(entry.resource_version);
             as_of <= resource_version
         };
         let missing: Vec<ObjectKey> = self
@@ -651,9 +617,8 @@ impl<F> Store<F> {
         self.listed_at = Some(Instant::now());
         let exists: BTreeSet<&ObjectKey> =
             items.iter().map(|(key, _)| key).chain(unreadable.iter().map(|(key, _)| key)).collect();
-        let knows_less = |key: &ObjectKey, uid: &str| {
-            self.ahead.get(key).is_none_or(|ahead| ahead.until < listed && !ahead.is_gone(uid))
-        };
+        let knows_less =
+            |key: &ObjectKey, uid: &str| self.ahead.is_older(key, listed) && !self.ahead.is_gone(key, uid);
         let known = self.entries.keys().chain(self.unreadable.keys());
         let is_missing = |key: &&ObjectKey| !exists.contains(*key) && knows_less(key, "");
         let missing: BTreeSet<ObjectKey> = known.filter(is_missing).cloned().collect();
@@ -680,7 +645,7 @@ impl<F> Store<F> {
             self.note_unreadable(key, object, listed, changes);
         }
         // The list is also newer than the other reads, which it confirms.
-        self.ahead.for_each(|_, ahead| ahead.until = ahead.until.max(listed));
+        self.ahead.confirm(listed);
         sort_by_key(changes);
     }
 
@@ -688,8 +653,7 @@ impl<F> Store<F> {
     fn goes_back(&self, list: &Relist<F>) -> bool {
         let listed = list.resource_version;
         let is_older = |(key, entry): &(ObjectKey, Entry<F>)| {
-            let knows_less = self.ahead.get(key).is_none_or(|ahead| ahead.until < listed);
-            let known = self.entries.get(key).filter(|_| knows_less);
+            let known = self.entries.get(key).filter(|_| self.ahead.is_older(key, listed));
             known.is_some_and(|known| entry.resource_version < known.resource_version)
         };
         listed < self.known_rv() || list.items.iter().any(is_older)
@@ -702,7 +666,7 @@ impl<F> Store<F> {
 
     /// If a whole list was newer than this event of the watch, the store goes on showing the list.
     fn keep_the_list(&mut self, key: &ObjectKey, rv: u64) {
-        if rv <= self.listed_rv && !self.ahead.contains_key(key) {
+        if rv <= self.listed_rv && !self.ahead.has(key) {
             self.hold(key, self.listed_rv);
         }
     }
@@ -720,13 +684,9 @@ impl<F> Store<F> {
     /// From now on, the store shows the result of a read for this key instead of the state of the
     /// watch.
     fn go_ahead(&mut self, key: &ObjectKey, until: u64, gone: Option<String>) {
-        let watched = match self.ahead.remove(key) {
-            Some(ahead) => ahead.watched,
-            None => {
-                Watched { entry: self.entries.get(key).cloned(), unreadable: self.unreadable.remove(key) }
-            }
-        };
-        self.ahead.insert(key.clone(), Ahead { watched, until, gone, was_listed: false });
+        let Self { entries, unreadable, .. } = self;
+        let shown = || Watched { entry: entries.get(key).cloned(), unreadable: unreadable.remove(key) };
+        self.ahead.add(key, until, gone, shown);
     }
 
     fn relist(&mut self, list: Relist<F>, changes: &mut Vec<Change<F>>) {
@@ -752,24 +712,15 @@ impl<F> Store<F> {
             let others: Vec<ObjectKey> = all.into_iter().filter(|key| !is_same(key)).collect();
             others.iter().for_each(|key| self.keep_the_list(key, resource_version));
         }
-        self.ahead.for_each(|key, ahead| {
-            let unreadable = unreadable.remove(key);
-            let entry = items.remove(key);
-            let last_readable = ahead.watched.entry.take().filter(|_| unreadable.is_some());
-            ahead.watched = Watched { entry: entry.or(last_readable), unreadable };
-            if ahead.was_listed {
-                ahead.gone = None;
-            }
-            ahead.was_listed = true;
-        });
+        self.ahead.take_listed(&mut items, &mut unreadable);
         let is_gone = |key: &&ObjectKey| {
-            !items.contains_key(key) && !unreadable.contains_key(*key) && !self.ahead.contains_key(key)
+            !items.contains_key(key) && !unreadable.contains_key(*key) && !self.ahead.has(key)
         };
         let gone: Vec<ObjectKey> = self.entries.keys().filter(is_gone).cloned().collect();
         for key in gone {
             self.take(&key, resource_version, changes);
         }
-        let readable = |key: &&ObjectKey| !unreadable.contains_key(*key) && !self.ahead.contains_key(key);
+        let readable = |key: &&ObjectKey| !unreadable.contains_key(*key) && !self.ahead.has(key);
         let former: Vec<ObjectKey> = self.unreadable.keys().filter(readable).cloned().collect();
         for key in former {
             if items.contains_key(&key) {
@@ -806,12 +757,8 @@ impl<F> Store<F> {
         if self.listed_rv <= observed {
             (self.listed_rv, self.listed_at) = (0, None);
         }
-        let passed = self.ahead.iter().filter(|(_, ahead)| ahead.is_passed(observed));
-        let passed: Vec<ObjectKey> = passed.map(|(key, _)| key.clone()).collect();
-        for key in passed {
-            if let Some(Ahead { watched, .. }) = self.ahead.remove(&key) {
-                self.show(key, watched, observed, changes);
-            }
+        for (key, watched) in self.ahead.take_passed(observed) {
+            self.show(key, watched, observed, changes);
         }
     }
 
@@ -922,6 +869,7 @@ impl<F> fmt::Debug for Store<F> {
     }
 }
 
+mod ahead;
 mod slots;
 
 #[cfg(test)]
