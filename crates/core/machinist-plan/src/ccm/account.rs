@@ -20,7 +20,6 @@ use crate::ccm::why::{CcmReason, Plan, Reason, Why};
 use crate::event::{EmittedEvents, EventText};
 
 pub use self::balancers::{BalancerProof, RecordedBalancer};
-pub(super) use self::balancers::{UNKNOWN_ID, known_id};
 
 /// The state of today's account.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

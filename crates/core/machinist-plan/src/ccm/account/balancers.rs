@@ -40,18 +40,10 @@ pub struct RecordedBalancer {
     pub balancer: Option<String>,
 }
 
-/// The id in the record of a Service whose load balancer was not shown yet.
-pub(in crate::ccm) const UNKNOWN_ID: &str = "?";
-
-/// Returns the id of a recorded load balancer, unless only its account was recorded.
-pub(in crate::ccm) fn known_id<'s>(record: &BalancerRecord<'s>) -> Option<&'s str> {
-    (record.id != UNKNOWN_ID).then_some(record.id)
-}
-
 impl RecordedBalancer {
     /// The load balancer that a Service records.
     pub(in crate::ccm) fn of(service: &ServiceFacts, record: &BalancerRecord<'_>) -> Self {
-        Self { service: service.full_name(), balancer: known_id(record).map(str::to_owned) }
+        Self { service: service.full_name(), balancer: record.id.map(str::to_owned) }
     }
 
     /// Returns why nothing is done about load balancers while this one is not shown.

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 use machinist_instance::{BalancerKey, TransportProtocol};
 
+use super::balancer_record::BalancerRecord;
 use crate::ccm::names;
 use crate::facts::Version;
 
@@ -51,15 +52,6 @@ pub struct ServiceFacts {
     pub balancer_record: Option<String>,
     /// `status.loadBalancer.ingress`, raw. Guards distinguish absent from empty.
     pub ingress: Option<Vec<LoadBalancerIngress>>,
-}
-
-/// The load balancer that a Service records, as its annotation spells it: `ID in ACCOUNT for UID`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BalancerRecord<'s> {
-    /// The id of the load balancer.
-    pub id: &'s str,
-    /// The account in which it was created or seen last.
-    pub account: &'s str,
 }
 
 /// One port of a Service.
@@ -117,12 +109,9 @@ impl ServiceFacts {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// The load balancer that the Service records. An annotation that was copied from another
-    /// Service counts for nothing.
+    /// The load balancer that the Service records.
     pub fn recorded_balancer(&self) -> Option<BalancerRecord<'_>> {
-        let (id, rest) = self.balancer_record.as_deref()?.split_once(" in ")?;
-        let (account, uid) = rest.split_once(" for ")?;
-        (uid == self.uid).then_some(BalancerRecord { id, account })
+        BalancerRecord::parse(self.balancer_record.as_deref()?, &self.uid)
     }
 
     /// Since when no process creates the balancer, as the first process recorded that had to wait

@@ -21,7 +21,6 @@ use super::late_calls::{earlier_calls_end, own_creations_end};
 use super::options::Options;
 use super::served::wants_balancer;
 use super::snapshot::Snapshot;
-use crate::ccm::account::known_id;
 use crate::ccm::facts::ServiceFacts;
 use crate::ccm::names::BALANCER_NAME;
 use crate::ccm::why::{CcmReason, Why};
@@ -90,7 +89,7 @@ fn ensured(s: &Snapshot) -> Option<&Balancer> {
 /// Returns the id of the load balancer that this process has seen last, or that the Service
 /// records. The driver asks for it before a creation, because a list may lack the load balancer.
 pub(super) fn known_balancer(s: &Snapshot) -> Option<String> {
-    let recorded = || s.service.recorded_balancer().as_ref().and_then(known_id).map(str::to_owned);
+    let recorded = || s.service.recorded_balancer().and_then(|record| record.id).map(str::to_owned);
     ensured(s).map(|balancer| balancer.id.clone()).or_else(recorded)
 }
 

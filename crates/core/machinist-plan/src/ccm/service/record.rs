@@ -15,7 +15,7 @@ use machinist_instance::{AccountId, Balancer};
 use super::action::Action;
 use super::events::emit;
 use super::snapshot::Snapshot;
-use crate::ccm::account::{RecordedBalancer, UNKNOWN_ID, calling, known_id};
+use crate::ccm::account::{RecordedBalancer, calling};
 use crate::ccm::facts::BalancerRecord;
 use crate::ccm::listed_balancers::LIST_BALANCERS;
 use crate::ccm::names;
@@ -27,7 +27,7 @@ use crate::event::EventText;
 pub(super) fn intent(s: &Snapshot) -> Option<String> {
     let is_recorded = s.service.recorded_balancer().is_some();
     // A dry run writes no record, and decides as if the Service had it.
-    if is_recorded || s.rehearsal.is_some() { None } else { text(s, UNKNOWN_ID) }
+    if is_recorded || s.rehearsal.is_some() { None } else { text(s, None) }
 }
 
 /// Returns the plan that writes the record before the first call in an account.
@@ -43,7 +43,7 @@ pub(super) fn before_the_first_call(s: &Snapshot) -> Option<Plan<Action>> {
 pub(super) fn needed(s: &Snapshot, balancer: &Balancer) -> Option<Action> {
     let account = s.account.id.as_ref().map(AccountId::as_str)?;
     if let Some(recorded) = s.service.recorded_balancer() {
-        match (recorded.account == account, recorded.id == balancer.id) {
+        match (recorded.account == account, recorded.id == Some(&*balancer.id)) {
             (true, true) => return None,
             (false, false) => {
                 let now = format!(", and now the Service has load balancer {}", balancer.id);
@@ -57,12 +57,13 @@ pub(super) fn needed(s: &Snapshot, balancer: &Balancer) -> Option<Action> {
 }
 
 fn record(s: &Snapshot, id: &str) -> Option<Action> {
-    text(s, id).map(Action::Record)
+    text(s, Some(id)).map(Action::Record)
 }
 
-fn text(s: &Snapshot, id: &str) -> Option<String> {
+/// Returns the record of a load balancer in today's account.
+fn text(s: &Snapshot, id: Option<&str>) -> Option<String> {
     let account = s.account.id.as_ref().map(AccountId::as_str)?;
-    Some(format!("{id} in {account} for {}", s.service.uid))
+    Some(BalancerRecord { id, account }.render(&s.service.uid))
 }
 
 /// Returns the load balancer that the Service records with another account than today's.
@@ -77,7 +78,7 @@ fn of_another_account(s: &Snapshot) -> Option<BalancerRecord<'_>> {
 pub(super) fn renewed(s: &Snapshot) -> Option<Plan<Action>> {
     let recorded = of_another_account(s)?;
     let Some(listed) = &s.listed else { return Some(Plan::idle(calling(LIST_BALANCERS))) };
-    let shown = listed.balancer.as_ref().filter(|balancer| balancer.id == recorded.id)?;
+    let shown = listed.balancer.as_ref().filter(|balancer| recorded.id == Some(&*balancer.id))?;
     let why = Why::new(
         Reason::Writing("recording the load balancer with today's account"),
         Step::Expect("the cloud deletes the load balancer"),
@@ -103,7 +104,7 @@ pub(super) fn left_behind(s: &Snapshot) -> Option<Action> {
 }
 
 fn left_over(recorded: &BalancerRecord<'_>, now: &str) -> EventText {
-    let first = match known_id(recorded) {
+    let first = match recorded.id {
         Some(id) => format!("Load balancer {id} was created for this Service with another credential"),
         None => "A load balancer may have been created for this Service with another credential".to_owned(),
     };
