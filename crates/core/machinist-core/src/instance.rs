@@ -687,30 +687,13 @@ fn wait_after(asked: Timestamp, looked: Timestamp) -> Duration {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use machinist_instance::{CreateGuarantee, NodeName, Promises};
+mod tests {
+    use machinist_instance::NodeName;
 
     use super::*;
     use crate::ownership::{List, Others};
     use crate::snapshot::{Absence, Deleted, MadeIn};
-
-    const START: i64 = 1_000;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(START + second).expect("a small number of seconds")
-    }
-
-    pub(crate) fn process() -> Process {
-        let promises = Promises {
-            visible_within: Duration::from_secs(10),
-            call_bound: Duration::from_secs(30),
-            calls_outlive_process: true,
-            create: CreateGuarantee::NativeKey,
-            rate: None,
-            keys: KeyTag::Rekeyable,
-        };
-        Process { started: at(0), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
-    }
+    use crate::testing::{at, process};
 
     fn account(name: &str) -> Option<AccountId> {
         AccountId::recorded(name)

@@ -22,6 +22,8 @@ mod permit;
 mod plan;
 pub mod reverted;
 mod snapshot;
+#[cfg(test)]
+mod testing;
 mod unseen;
 mod why;
 

@@ -209,14 +209,10 @@ mod tests {
     use machinist_instance::{InstanceKey, NodeName, ProviderId};
 
     use super::*;
-    use crate::instance::tests::process;
     use crate::snapshot::SKEW_LIMIT;
+    use crate::testing::{at, process};
 
     const HOUR: i64 = 3600;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + second).expect("a moment")
-    }
 
     /// An instance that may be collected.
     struct Facts {

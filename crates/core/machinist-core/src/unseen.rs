@@ -209,10 +209,7 @@ impl fmt::Display for Unseen {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_700_000_000 + second).expect("a valid second")
-    }
+    use crate::testing::at;
 
     fn seconds(count: u64) -> Duration {
         Duration::from_secs(count)
@@ -339,12 +336,12 @@ mod tests {
         unseen.add(at(30), at(45));
         assert_eq!(
             unseen.to_string(),
-            "../2023-11-14T22:13:25.000Z,\
-             2023-11-14T22:13:30.000Z/2023-11-14T22:13:40.000Z,\
-             2023-11-14T22:13:50.000Z/2023-11-14T22:14:05.000Z"
+            "../2027-01-15T08:00:05.000Z,\
+             2027-01-15T08:00:10.000Z/2027-01-15T08:00:20.000Z,\
+             2027-01-15T08:00:30.000Z/2027-01-15T08:00:45.000Z"
         );
         assert_eq!(Unseen::parse(&unseen.to_string()), unseen);
-        for nonsense in ["", "x", "/", "a/b,c", "2023-11-14T22:13:30Z"] {
+        for nonsense in ["", "x", "/", "a/b,c", "2027-01-15T08:00:10Z"] {
             assert_eq!(Unseen::parse(nonsense), Unseen::default(), "{nonsense}");
         }
     }

@@ -110,10 +110,7 @@ fn key(event: &EventText) -> (&'static str, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).expect("a small number of seconds")
-    }
+    use crate::testing::at;
 
     #[test]
     fn an_event_is_repeated_only_after_five_minutes() {

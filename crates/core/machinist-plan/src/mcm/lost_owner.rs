@@ -99,6 +99,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::testing::at;
 
     #[test]
     fn a_missing_owner_is_reported_once_the_api_server_confirms_it() {
@@ -115,8 +116,7 @@ mod tests {
         let actions = |s: &Snapshot| plan(s).actions;
         assert_eq!(actions(&s), [Action::LookForOwner]);
         let look = |exists, is_emitted| {
-            let started = Timestamp::from_second(1_800_000_000).expect("a moment");
-            Some(OwnerRead { set_uid: "old".to_owned(), started, exists, is_emitted })
+            Some(OwnerRead { set_uid: "old".to_owned(), started: at(0), exists, is_emitted })
         };
         s.look = look(true, false);
         assert_eq!(actions(&s), []);

@@ -246,10 +246,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_000 + second).expect("a small number of seconds")
-    }
+    use crate::testing::at;
 
     fn node(unschedulable: bool, ready: Value) -> NodeFacts {
         let node = json!({

@@ -178,13 +178,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::testing::at;
 
     /// A fixture of Go MCM during creation: three Machines, each with a token.
     const CREATING: &str = include_str!("../../../../../../fixtures/go-mcm/creating.json");
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).expect("a small number of seconds")
-    }
 
     fn machine(name: &str, uid: &str, created: i64) -> MachineFacts {
         let metadata = json!({"name": name, "uid": uid, "creationTimestamp": at(created).to_string()});
