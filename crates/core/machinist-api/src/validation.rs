@@ -1,11 +1,10 @@
 //! Validation rules that the CRDs do not contain.
 //!
 //! The rules are Go MCM's, which only logs violations. Here a violation is a value, so that a
-//! controller can report it to users. Three rules are ours: an absent selector is an error (Go
-//! panics), and so are an invalid duration (Go cannot read the object at all) and a negative limit.
-//!
-//! A fourth rule of ours: `matchExpressions` must select the template's labels, as `matchLabels`
-//! must. Otherwise a set would release each Machine that it creates, and create another one.
+//! controller can report it to users. Four rules are ours. An absent selector is an error (Go
+//! panics), and so is an invalid duration (Go cannot read the object at all), a negative limit, and
+//! a selector that does not select the Machines of its template: a set would release each Machine
+//! that it creates, and create another one.
 //!
 //! Deliberately absent: an empty selector is not an error here; the controller rejects it with an
 //! Event.
@@ -17,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use machinist_labels::{MAX_VALUE_LEN, Selector};
 
-use crate::constants::labels::MACHINE_TEMPLATE_HASH;
+use crate::constants::labels::{MACHINE_TEMPLATE_HASH, NODE, SELECTED_FOR_UPDATE, UPDATE_RESULT};
 use crate::duration::DurationText;
 use crate::mcm::{
     InPlaceUpdateStrategy, Machine, MachineClass, MachineDeployment, MachineSet, MachineSpec,
@@ -45,6 +44,10 @@ impl fmt::Display for FieldError {
 impl std::error::Error for FieldError {}
 
 const NOTHING: &str = "nothing";
+
+/// Labels that the controllers write on one Machine, independently of its template. A set that
+/// selects them would release its Machines, and create others.
+const OF_ONE_MACHINE: [&str; 3] = [NODE, SELECTED_FOR_UPDATE, UPDATE_RESULT];
 
 /// Resources that every usable class must name.
 const REQUIRED_CAPACITY: [&str; 3] = ["cpu", "gpu", "memory"];
@@ -177,6 +180,11 @@ fn check_selector(
         return;
     };
     static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
+    for key in selected_keys(selector).filter(|key| OF_ONE_MACHINE.contains(key)) {
+        let expected =
+            format!("no requirement on the label {key}, which the controllers write on each Machine");
+        found.add("spec.selector", &expected, "one");
+    }
     for (key, wanted) in selector.match_labels.as_ref().unwrap_or(&NO_LABELS) {
         let got = template.metadata.labels.get(key);
         if got != Some(wanted) {
@@ -190,10 +198,21 @@ fn check_selector(
     }
     for (index, expression) in selector.match_expressions.iter().flatten().enumerate() {
         let path = format!("spec.selector.matchExpressions[{index}]");
-        if check_expression(found, &path, expression) && is_known(&expression.key) {
+        if !check_expression(found, &path, expression) {
+            continue;
+        }
+        if is_known(&expression.key) {
             check_match(found, &path, expression, &template.metadata.labels);
+        } else if expression.operator == "DoesNotExist" {
+            let expected = format!("another key than {}, which the controller adds", expression.key);
+            found.add(&path, &expected, "DoesNotExist");
         }
     }
+}
+
+fn selected_keys(selector: &LabelSelector) -> impl Iterator<Item = &str> {
+    let exact = selector.match_labels.iter().flatten().map(|(key, _)| key.as_str());
+    exact.chain(selector.match_expressions.iter().flatten().map(|expression| expression.key.as_str()))
 }
 
 /// Checks operator and values of an expression, and returns whether they are valid.
@@ -204,7 +223,11 @@ fn check_expression(found: &mut Findings, path: &str, expression: &LabelSelector
         ("In" | "NotIn", false) => found.add(&format!("{path}.values"), "at least one value", NOTHING),
         ("Exists" | "DoesNotExist", true) => {
             let values = expression.values.as_deref().unwrap_or_default().join(", ");
-            found.add(&format!("{path}.values"), &format!("none with {}", expression.operator), values);
+            found.add(
+                &format!("{path}.values"),
+                &format!("no values with the operator {}", expression.operator),
+                values,
+            );
         }
         (operator, _) => {
             let got = if operator.is_empty() { NOTHING.to_owned() } else { format!("{operator:?}") };
@@ -223,15 +246,18 @@ fn check_match(
 ) {
     let LabelSelectorRequirement { key, operator, values } = expression;
     let values: BTreeSet<String> = values.iter().flatten().cloned().collect();
-    let wanted = match values.len() {
-        0 => operator.clone(),
-        _ => format!("{operator} {}", values.iter().map(String::as_str).collect::<Vec<_>>().join(", ")),
+    let listed = values.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let wanted = match operator.as_str() {
+        "In" => format!("to be one of {listed}"),
+        "NotIn" => format!("to be none of {listed}"),
+        "Exists" => "to exist".to_owned(),
+        _ => "to be absent".to_owned(),
     };
     let mut selector = Selector::default();
     selector.add_expression(key.clone(), operator, values);
     if !selector.selects(labels) {
         let got = labels.get(key).map_or_else(|| NOTHING.to_owned(), |value| format!("{value:?}"));
-        found.add(path, &format!("the template's label {key} to be {wanted}"), got);
+        found.add(path, &format!("the template's label {key} {wanted}"), got);
     }
 }
 
@@ -405,11 +431,30 @@ mod tests {
             [
                 "spec.selector.matchExpressions[0].operator: expected In, NotIn, Exists or DoesNotExist, got \"Maybe\"",
                 "spec.selector.matchExpressions[1].values: expected at least one value, got nothing",
-                "spec.selector.matchExpressions[2].values: expected none with Exists, got w",
-                "spec.selector.matchExpressions[3]: expected the template's label name to be In u, v, got \"w\"",
-                "spec.selector.matchExpressions[4]: expected the template's label tier to be Exists, got nothing",
+                "spec.selector.matchExpressions[2].values: expected no values with the operator Exists, got w",
+                "spec.selector.matchExpressions[3]: expected the template's label name to be one of u, v, got \"w\"",
+                "spec.selector.matchExpressions[4]: expected the template's label tier to exist, got nothing",
             ]
         );
+    }
+
+    #[test]
+    fn no_selector_may_depend_on_labels_of_one_machine() {
+        let expected = |key: &str| {
+            [format!(
+                "spec.selector: expected no requirement on the label {key}, which the controllers write on each \
+                 Machine, got one"
+            )]
+        };
+        let mut object = deployment(json!({"type": "Recreate"}));
+        object["spec"]["selector"]["matchLabels"]["node"] = "worker".into();
+        object["spec"]["template"]["metadata"]["labels"]["node"] = "worker".into();
+        assert_eq!(told(validate_machine_deployment, object.clone()), expected("node"));
+        assert_eq!(told(validate_machine_set, object), expected("node"));
+        let key = "node.machine.sapcloud.io/update-result";
+        let absent = json!({"matchExpressions": [{"key": key, "operator": "DoesNotExist"}]});
+        let set = json!({"spec": {"selector": absent, "template": template()}});
+        assert_eq!(told(validate_machine_set, set), expected(key));
     }
 
     #[test]
@@ -418,11 +463,21 @@ mod tests {
         let exists = json!([{"key": "machine-template-hash", "operator": "Exists"}]);
         object["spec"]["selector"]["matchExpressions"] = exists.clone();
         assert_eq!(told(validate_machine_deployment, object), [""; 0]);
+        let absent = json!([{"key": "machine-template-hash", "operator": "DoesNotExist"}]);
+        let mut object = deployment(json!({"type": "Recreate"}));
+        object["spec"]["selector"]["matchExpressions"] = absent;
+        assert_eq!(
+            told(validate_machine_deployment, object),
+            [
+                "spec.selector.matchExpressions[0]: expected another key than machine-template-hash, which the \
+                 controller adds, got DoesNotExist"
+            ]
+        );
         let set = json!({"spec": {"selector": {"matchExpressions": exists}, "template": template()}});
         assert_eq!(
             told(validate_machine_set, set),
             [
-                "spec.selector.matchExpressions[0]: expected the template's label machine-template-hash to be Exists, \
+                "spec.selector.matchExpressions[0]: expected the template's label machine-template-hash to exist, \
                  got nothing"
             ]
         );

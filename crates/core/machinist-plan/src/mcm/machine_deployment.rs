@@ -165,9 +165,9 @@ fn claim(s: &Snapshot) -> Vec<Action> {
 }
 
 fn create_set(s: &Snapshot) -> Plan<Action> {
-    let collisions = u32::try_from(s.deployment.status.as_ref().and_then(|s| s.collision_count).unwrap_or(0));
-    let first = collisions.unwrap_or(0);
-    let free = (first..first.saturating_add(NAME_ATTEMPTS)).find(|attempt| {
+    // From the first name, not from `collisionCount`: so a template gets only a few sets if another
+    // program changes each of them, and the deployment does not recognise them.
+    let free = (0..NAME_ATTEMPTS).find(|attempt| {
         let name = set_name(&s.deployment, *attempt);
         !s.taken_names.contains(&name) && !s.sets.iter().any(|owned| owned.set.name == name)
     });

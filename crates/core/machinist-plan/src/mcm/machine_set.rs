@@ -284,8 +284,10 @@ pub fn would_adopt(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
 
 /// Whether the set's selector matches a Machine.
 fn is_selected(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
-    let selector = set.selector.as_ref();
-    selector.zip(machine.labels.as_ref()).is_some_and(|(selector, labels)| selector.selects(labels))
+    set.selector.as_ref().is_some_and(|selector| match &machine.labels {
+        Some(labels) => selector.selects(labels),
+        None => selector.matches(|_| None),
+    })
 }
 
 /// Returns the Machines that differ from the template in parts that need no rollout.

@@ -268,10 +268,12 @@ fn no_set_is_created_that_would_not_be_selected() {
     let other = json!({"key": "name", "operator": "NotIn", "values": ["w"]});
     let unknown = json!({"key": "name", "operator": "Maybe", "values": ["w"]});
     let hash = json!({"key": "machine-template-hash", "operator": "DoesNotExist"});
+    let hashes = json!({"key": "machine-template-hash", "operator": "In", "values": ["1", "2"]});
     for (expression, expected) in [
-        (other, "spec.selector.matchExpressions[0]: expected the template's label name to be NotIn w"),
+        (other, "spec.selector.matchExpressions[0]: expected the template's label name to be none of w"),
         (unknown, "spec.selector.matchExpressions[0].operator: expected In, NotIn, Exists"),
-        (hash, "spec.selector: expected to select the template's labels with machine-template-hash="),
+        (hash, "spec.selector.matchExpressions[0]: expected another key than machine-template-hash"),
+        (hashes, "spec.selector: expected to select the template's labels with machine-template-hash="),
     ] {
         let selector = json!({"matchLabels": {"name": "w"}, "matchExpressions": [expression]});
         let plan = plan(&world(3).field("/spec/selector", selector).snapshot());
@@ -497,6 +499,18 @@ fn a_taken_name_is_counted_as_a_collision() {
     assert_eq!(collisions(&world), None);
     world.taken.insert(name(&world, 0));
     assert_eq!(collisions(&world), Some(1));
+}
+
+/// Otherwise another program that changes each set would make the deployment create sets without
+/// end.
+#[test]
+fn names_do_not_go_on_behind_earlier_collisions() {
+    let mut world = world(3);
+    world.deployment["status"] = json!({"collisionCount": NAME_ATTEMPTS});
+    world.taken.extend((0..NAME_ATTEMPTS).map(|attempt| name(&world, attempt)).collect::<Vec<_>>());
+    let plan = plan(&world.snapshot());
+    assert!(plan.why.reason.to_string().contains("no free name for a MachineSet"), "{plan}");
+    assert!(!plan.actions.iter().any(|action| matches!(action, Action::CreateSet(_))), "{plan}");
 }
 
 /// Otherwise, the condition would remain the condition of the last rollout, and the deadline would
