@@ -205,16 +205,9 @@ const LANES: &[Lane] = &[
         form: Form::TestTarget { package: "machinist", target: "real", arguments: &[] },
     },
     outage(
-        "outage-cut-off",
-        When::All,
-        "a drain and joins while the API server of the Nodes is away",
-        DEFAULT_GRACE,
-        &["cut-off"],
-    ),
-    outage(
         "outage",
         When::All,
-        "the same, a zone without stock, and deletions and restarts of the controllers",
+        "the API server of the Nodes is away during a drain, joins and deletions; a zone without stock",
         DEFAULT_GRACE,
         &[],
     ),

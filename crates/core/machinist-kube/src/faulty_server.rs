@@ -280,8 +280,8 @@ impl FaultyServer {
     }
 }
 
-/// A server with an empty namespace `ns`. Its watches send no bookmarks, and it never compacts on
-/// its own.
+/// A server with an empty namespace `ns`. Its watches send no bookmarks, and the server never
+/// compacts automatically.
 fn embedded(seed: u64) -> Server {
     let epoch = "2026-01-01T00:00:00Z".parse().expect("a time");
     let server = Server::new(Config {

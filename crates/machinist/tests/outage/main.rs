@@ -12,9 +12,8 @@
 //! ends the run. A scenario that checks that something does not happen waits until the deadlines
 //! have passed that would cause it.
 //!
-//! Without an argument, the outages are as short as the rules allow. With `cut-off`, only the first
-//! outage is played. With `long`, they last ten minutes, and the API server of the Nodes is also
-//! suspended (SIGSTOP).
+//! Without an argument, the outages are as short as the rules allow. With `long`, they last ten
+//! minutes, and the API server of the Nodes is also suspended (SIGSTOP).
 //!
 //! A separate program instead of a test harness, so that each result is printed as soon as it is
 //! known.
@@ -60,7 +59,6 @@ const SUSPENDED: Duration = Duration::from_secs(540);
 /// How much of the scenarios is played.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    FirstOutage,
     Short,
     Long,
 }
@@ -68,11 +66,7 @@ enum Extent {
 #[tokio::main]
 async fn main() -> ExitCode {
     let has = |argument: &str| std::env::args().any(|given| given == argument);
-    let extent = match (has("cut-off"), has("long")) {
-        (true, _) => Extent::FirstOutage,
-        (false, true) => Extent::Long,
-        (false, false) => Extent::Short,
-    };
+    let extent = if has("long") { Extent::Long } else { Extent::Short };
     let Err(error) = play(extent).await else { return ExitCode::SUCCESS };
     println!("FAILED  {error:#}");
     ExitCode::FAILURE
@@ -82,7 +76,7 @@ async fn play(extent: Extent) -> Result<()> {
     let mut world = World::new().await?;
     played!(world, "three workers join", World::create_workers);
     let outages: &[(&str, Fault, Duration)] = match extent {
-        Extent::FirstOutage | Extent::Short => &[("refused", Fault::Refuse, SHORT)],
+        Extent::Short => &[("refused", Fault::Refuse, SHORT)],
         Extent::Long => &[
             ("refused", Fault::Refuse, LONG),
             ("hanging", Fault::Hang, LONG),
@@ -92,9 +86,6 @@ async fn play(extent: Extent) -> Result<()> {
     for (name, fault, length) in outages {
         let drained = format!("a drain and joins during an outage ({name})");
         played!(world, drained.clone(), async |w: &mut World| drains::during(w, *fault, *length).await);
-    }
-    if extent == Extent::FirstOutage {
-        return Ok(());
     }
     played!(world, "a drain after a stop that was longer than its timeout", drains::after_a_stop);
     played!(world, "one Machine of a zone is given up while nothing can be created", stock::exhausted);

@@ -97,7 +97,7 @@ pub(crate) async fn create(client: &Client, object: Value) -> Result<String> {
     created.metadata.uid.with_context(|| format!("{what} has no UID"))
 }
 
-/// The objects of a kind; if the kind has namespaces, in [`NAMESPACE`].
+/// The objects of a kind: all Nodes, or the objects of another kind in [`NAMESPACE`].
 pub(crate) fn api(client: &Client, api_version: &str, kind: &str) -> Api<DynamicObject> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -108,6 +108,9 @@ pub(crate) fn api(client: &Client, api_version: &str, kind: &str) -> Api<Dynamic
 }
 
 /// An object of the benchmark, which has the fields of its kind.
+///
+/// # Panics
+/// If the object lacks a field of its kind, which is a bug of the benchmark.
 pub(crate) fn from_json<T: DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).expect("the benchmark's objects have the fields of their kinds")
 }

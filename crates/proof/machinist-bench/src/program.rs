@@ -55,7 +55,7 @@ pub(crate) struct Process {
 }
 
 /// A controller, and the address of its port.
-pub(crate) struct Controller {
+pub(crate) struct StartedController {
     pub(crate) process: Process,
     pub(crate) address: SocketAddr,
 }
@@ -84,8 +84,8 @@ impl Programs {
         suffix: &str,
         arguments: &[String],
         cloud: &[String],
-    ) -> Result<Pair<Controller>> {
-        let start = |job: &str, own: &[String]| -> Result<Controller> {
+    ) -> Result<Pair<StartedController>> {
+        let start = |job: &str, own: &[String]| -> Result<StartedController> {
             let address = loopback::free_address()?;
             let common = [
                 format!("--namespace={NAMESPACE}"),
@@ -93,7 +93,7 @@ impl Programs {
                 format!("--port={}", address.port()),
             ];
             let process = self.start(job, suffix, [&common[..], arguments, own].concat())?;
-            Ok(Controller { process, address })
+            Ok(StartedController { process, address })
         };
         Ok(Pair {
             machine_controller: start("machine-controller", cloud)?,

@@ -24,7 +24,10 @@ pub(crate) async fn until_ready(program: &str, is_ready: impl Fn() -> bool) -> R
     ready.with_context(|| format!("the {program} did not become ready in time"))?
 }
 
-/// Looks at intervals until a look returns true or an error.
+/// Looks at intervals until a look returns true.
+///
+/// # Errors
+/// The outer error says that the time was over, the inner error is the error of a look.
 pub(crate) async fn until(
     within: Duration,
     look_every: Duration,

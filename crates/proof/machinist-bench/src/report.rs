@@ -30,7 +30,7 @@ impl Format {
     }
 }
 
-/// A goal.
+/// The goal of a figure: a number, and the side of it that meets the goal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Bound {

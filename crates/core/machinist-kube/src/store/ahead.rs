@@ -71,7 +71,7 @@ impl<F> ReadsAhead<F> {
         self.by_key.get(key).map(|ahead| ahead.until)
     }
 
-    /// Whether no read of this key is as new as that resourceVersion.
+    /// Whether no read of this key is as new as that resourceVersion; also true without a read.
     pub(super) fn is_older(&self, key: &ObjectKey, resource_version: u64) -> bool {
         self.until(key).is_none_or(|until| until < resource_version)
     }

@@ -1,4 +1,4 @@
-//! Which Node is the Node of a Machine, if several may be.
+//! Chooses the Node of a Machine, if several may be.
 //!
 //! The label `node` may be missing or wrong: users set and remove labels, and a kubelet may
 //! register under another name. So the named Node counts only if nothing shows that another Node
@@ -66,9 +66,9 @@ mod tests {
     use crate::testing::at;
 
     #[derive(Clone, Debug)]
-    struct Seen(NodeFacts);
+    struct Candidate(NodeFacts);
 
-    impl AsRef<NodeFacts> for Seen {
+    impl AsRef<NodeFacts> for Candidate {
         fn as_ref(&self) -> &NodeFacts {
             &self.0
         }
@@ -84,14 +84,14 @@ mod tests {
     }
 
     /// A Node, created in that second.
-    fn node(name: &str, second: i64, is_ready: bool, change: impl Fn(&mut Value)) -> Seen {
+    fn node(name: &str, second: i64, is_ready: bool, change: impl Fn(&mut Value)) -> Candidate {
         let status = if is_ready { "True" } else { "Unknown" };
         let mut object = json!({
             "metadata": {"name": name, "uid": name, "creationTimestamp": at(second).to_string()},
             "status": {"conditions": [{"type": "Ready", "status": status}]},
         });
         change(&mut object);
-        Seen(NodeFacts::parse(&serde_json::from_value(object).expect("a Node")))
+        Candidate(NodeFacts::parse(&serde_json::from_value(object).expect("a Node")))
     }
 
     fn unchanged(_: &mut Value) {}
@@ -100,19 +100,24 @@ mod tests {
         object["metadata"]["labels"] = json!({"node.gardener.cloud/machine-name": "m-1"});
     }
 
-    fn names_its_node(object: &mut Value) {
+    fn with_node_label(object: &mut Value) {
         object["metadata"]["labels"] = json!({"node": "m-1"});
     }
 
-    fn is_deleted(object: &mut Value) {
+    fn with_deletion(object: &mut Value) {
         object["metadata"]["deletionTimestamp"] = at(9).to_string().into();
     }
 
-    fn names(nodes: &[Seen]) -> Vec<&str> {
+    fn names(nodes: &[Candidate]) -> Vec<&str> {
         nodes.iter().map(|node| &*node.0.name).collect()
     }
 
-    fn chosen(machine: &MachineFacts, of_instance: &[Seen], labelled: &[Seen], named: &Seen) -> String {
+    fn chosen(
+        machine: &MachineFacts,
+        of_instance: &[Candidate],
+        labelled: &[Candidate],
+        named: &Candidate,
+    ) -> String {
         let is_of_instance = |node: &NodeFacts| node.provider_id() == Some("sim:///i-1");
         let (first, labelled) = (of_instance.first().cloned(), labelled.iter().cloned());
         let node = choose(machine, is_of_instance, first, labelled, Some(named.clone()));
@@ -125,7 +130,7 @@ mod tests {
         let named = node("m-1", 0, true, unchanged);
         let with_id = |object: &mut Value| object["spec"] = json!({"providerID": "sim:///i-1"});
         let of_instance = [node("own", 0, false, with_id)];
-        for machine in [machine(unchanged), machine(names_its_node)] {
+        for machine in [machine(unchanged), machine(with_node_label)] {
             assert_eq!(chosen(&machine, &of_instance, std::slice::from_ref(&label), &named), "own");
         }
     }
@@ -138,28 +143,38 @@ mod tests {
         };
         let leftover = [node("leftover", 0, true, of_another)];
         let named = node("m-1", 0, true, unchanged);
-        assert_eq!(chosen(&machine(names_its_node), &[], &leftover, &named), "m-1");
+        assert_eq!(chosen(&machine(with_node_label), &[], &leftover, &named), "m-1");
         assert_eq!(chosen(&machine(unchanged), &[], &leftover, &named), "leftover", "nothing names a Node");
+    }
+
+    #[test]
+    fn a_node_without_an_id_needs_the_label() {
+        let labelled = node("m-1", 0, true, with_label);
+        let other = [node("other", 0, true, with_label)];
+        let machine = machine(with_node_label);
+        assert_eq!(chosen(&machine, &[], &other, &labelled), "m-1", "named and labelled");
+        let named = node("m-1", 0, true, unchanged);
+        assert_eq!(chosen(&machine, &[], &other, &named), "other", "only named");
     }
 
     #[test]
     fn a_living_machine_prefers_ready_and_new_nodes() {
         let mut nodes = [
-            node("deleted", 5, true, is_deleted),
+            node("deleted", 5, true, with_deletion),
             node("silent", 8, false, unchanged),
             node("old", 1, true, unchanged),
             node("new", 7, true, unchanged),
         ];
         best_first(&machine(unchanged), &mut nodes, |_| false);
         assert_eq!(names(&nodes), ["new", "old", "silent", "deleted"]);
-        let mut nodes = [node("old", 1, true, unchanged), node("deleted", 5, true, is_deleted)];
+        let mut nodes = [node("old", 1, true, unchanged), node("deleted", 5, true, with_deletion)];
         best_first(&machine(unchanged), &mut nodes, |_| false);
         assert_eq!(names(&nodes), ["deleted", "old"], "the newest is the one that lives");
     }
 
     #[test]
     fn a_deletion_drains_the_nodes_with_pods_first() {
-        let leaving = machine(is_deleted);
+        let leaving = machine(with_deletion);
         let mut nodes = [node("new", 7, true, unchanged), node("with-pods", 1, false, unchanged)];
         best_first(&leaving, &mut nodes, |node| node.name == "with-pods");
         assert_eq!(names(&nodes), ["with-pods", "new"]);

@@ -1,4 +1,5 @@
-//! The programs as processes, and their kills.
+//! The measured system: two clusters, a simulated cloud, and both controllers as processes that are
+//! killed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

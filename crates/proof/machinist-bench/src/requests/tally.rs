@@ -29,9 +29,9 @@ pub(crate) struct Row {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PerMachine {
-    /// Requests of the machine controller, without Events.
+    /// Requests of the machine controller, without Events and Leases.
     pub(crate) machine_controller: f64,
-    /// Requests of the manager, without Events.
+    /// Requests of the manager, without Events and Leases.
     pub(crate) manager: f64,
     /// Requests about Events, by both controllers.
     pub(crate) events: f64,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use machinist_kube::{Clock as _, SystemClock};
 
 use crate::pair::Pair;
-use crate::program::{Controller, Programs};
+use crate::program::{Programs, StartedController};
 
 /// The name of this installation in the cloud.
 pub(super) const CLUSTER: &str = "bench";
@@ -15,9 +15,9 @@ pub(super) const CLUSTER: &str = "bench";
 /// Both controllers. Dropping the value ends all processes.
 pub(super) struct Processes {
     starter: Starter,
-    leaders: Pair<Controller>,
+    leaders: Pair<StartedController>,
     /// Processes that wait for the Leases of the leaders; absent without an election.
-    standbys: Option<Pair<Controller>>,
+    standbys: Option<Pair<StartedController>>,
 }
 
 /// The arguments that all processes have in common.
@@ -56,7 +56,7 @@ impl Processes {
     }
 
     /// The processes that make decisions.
-    pub(super) fn leaders(&self) -> Pair<&Controller> {
+    pub(super) fn leaders(&self) -> Pair<&StartedController> {
         self.leaders.each_ref()
     }
 
@@ -114,7 +114,7 @@ impl Processes {
 }
 
 impl Starter {
-    fn spawn(&self, suffix: &str, election: Election) -> Result<Pair<Controller>> {
+    fn spawn(&self, suffix: &str, election: Election) -> Result<Pair<StartedController>> {
         let both = [
             format!("--target-kubeconfig={}", self.kubeconfig.display()),
             format!("--leader-elect={}", election == Election::On),
@@ -124,14 +124,14 @@ impl Starter {
     }
 }
 
-async fn until_ready(controllers: &mut Pair<Controller>) -> Result<()> {
+async fn until_ready(controllers: &mut Pair<StartedController>) -> Result<()> {
     for controller in controllers.each_mut() {
         controller.process.until_ok(&format!("http://{}/readyz", controller.address)).await?;
     }
     Ok(())
 }
 
-async fn end_both(controllers: &mut Pair<Controller>, end: End) -> Result<()> {
+async fn end_both(controllers: &mut Pair<StartedController>, end: End) -> Result<()> {
     let both = controllers.each_mut().map(async |controller| match end {
         End::Stop => controller.process.stop().await,
         End::Kill => controller.process.kill().await,

@@ -64,8 +64,8 @@ pub(crate) fn survive_crashes<C: SimulatedContract>(names: &[&str]) {
     assert!(failures.is_empty(), "{count} crashes were not survived: {cases:?}\n{}", shown.join("\n"));
 }
 
-/// The stride that the user chose, or a stride that keeps the tests short. `.ci/run` tries more
-/// crashes in a step of its own, and all with `--all`.
+/// The stride that the user chose, or a stride that keeps the tests short. `.ci/run --all` tries
+/// every crash.
 fn stride() -> Stride {
     match std::env::var("MACHINIST_SWEEP_STRIDE") {
         Err(_) => Stride(USUAL_STRIDE),

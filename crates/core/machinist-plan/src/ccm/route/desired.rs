@@ -12,7 +12,7 @@ use crate::ccm::cidr::Cidr;
 use crate::ccm::facts::CloudNodeFacts;
 
 /// The differences between the needed and the existing routes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Differences {
     /// The routes to delete, in order.
     pub(super) delete: Vec<Route>,
@@ -174,7 +174,7 @@ fn missing_routes(claims: &Claims<'_>, kept: &BTreeMap<Cidr, &Route>) -> Vec<Mis
     create.collect()
 }
 
-/// All that decides about a route that exists.
+/// The facts that decide about an existing route.
 struct Judge<'s> {
     options: &'s Options,
     table: &'s RouteTable,
