@@ -83,7 +83,7 @@ pub fn machine_duration_error(spec: &MachineSpec) -> Option<FieldError> {
 pub fn validate_machine_set(set: &MachineSet) -> Vec<FieldError> {
     let mut found = Findings::default();
     check_replicas(&mut found, set.spec.replicas());
-    check_selector(&mut found, set.spec.selector.as_ref(), &set.spec.template, |_| true);
+    check_selector(&mut found, set.spec.selector.as_ref(), &set.spec.template, None);
     check_spec(&mut found, "spec.template.spec", &set.spec.template.spec);
     found.errors
 }
@@ -92,9 +92,8 @@ pub fn validate_machine_set(set: &MachineSet) -> Vec<FieldError> {
 pub fn validate_machine_deployment(deployment: &MachineDeployment) -> Vec<FieldError> {
     let mut found = Findings::default();
     check_replicas(&mut found, deployment.spec.replicas());
-    // The controller adds this label to the template of a set.
-    let is_known = |key: &str| key != MACHINE_TEMPLATE_HASH;
-    check_selector(&mut found, deployment.spec.selector.as_ref(), &deployment.spec.template, is_known);
+    let (selector, template) = (deployment.spec.selector.as_ref(), &deployment.spec.template);
+    check_selector(&mut found, selector, template, Some(MACHINE_TEMPLATE_HASH));
     check_strategy(&mut found, deployment.spec.strategy.as_ref());
     check_spec(&mut found, "spec.template.spec", &deployment.spec.template.spec);
     found.errors
@@ -167,32 +166,30 @@ fn check_replicas(found: &mut Findings, replicas: i32) {
     }
 }
 
-/// Checks that a selector selects the labels of the template. Expressions about labels that are not
-/// known yet are not compared.
+/// Checks that a selector selects the labels of the template. The controller adds the label `added`
+/// with a value that is not known yet.
 fn check_selector(
     found: &mut Findings,
     selector: Option<&LabelSelector>,
     template: &MachineTemplateSpec,
-    is_known: impl Fn(&str) -> bool,
+    added: Option<&str>,
 ) {
     let Some(selector) = selector else {
         found.add("spec.selector", "a label selector", NOTHING);
         return;
     };
-    static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
     for key in selected_keys(selector).filter(|key| OF_ONE_MACHINE.contains(key)) {
         let expected =
             format!("no requirement on the label {key}, which the controllers write on each Machine");
         found.add("spec.selector", &expected, "one");
     }
-    for (key, wanted) in selector.match_labels.as_ref().unwrap_or(&NO_LABELS) {
+    for (key, wanted) in selector.match_labels.iter().flatten() {
         let got = template.metadata.labels.get(key);
         if got != Some(wanted) {
-            let got = got.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:?}"));
             found.add(
                 "spec.selector.matchLabels",
                 &format!("the template's label {key} to be {wanted:?}"),
-                got,
+                shown(got),
             );
         }
     }
@@ -201,7 +198,7 @@ fn check_selector(
         if !check_expression(found, &path, expression) {
             continue;
         }
-        if is_known(&expression.key) {
+        if added != Some(&*expression.key) {
             check_match(found, &path, expression, &template.metadata.labels);
         } else if expression.operator == "DoesNotExist" {
             let expected = format!("another key than {}, which the controller adds", expression.key);
@@ -213,6 +210,10 @@ fn check_selector(
 fn selected_keys(selector: &LabelSelector) -> impl Iterator<Item = &str> {
     let exact = selector.match_labels.iter().flatten().map(|(key, _)| key.as_str());
     exact.chain(selector.match_expressions.iter().flatten().map(|expression| expression.key.as_str()))
+}
+
+fn shown(value: Option<&String>) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:?}"))
 }
 
 /// Checks operator and values of an expression, and returns whether they are valid.
@@ -246,6 +247,11 @@ fn check_match(
 ) {
     let LabelSelectorRequirement { key, operator, values } = expression;
     let values: BTreeSet<String> = values.iter().flatten().cloned().collect();
+    let mut selector = Selector::default();
+    selector.add_expression(key.clone(), operator, values.clone());
+    if selector.selects(labels) {
+        return;
+    }
     let listed = values.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let wanted = match operator.as_str() {
         "In" => format!("to be one of {listed}"),
@@ -253,12 +259,7 @@ fn check_match(
         "Exists" => "to exist".to_owned(),
         _ => "to be absent".to_owned(),
     };
-    let mut selector = Selector::default();
-    selector.add_expression(key.clone(), operator, values);
-    if !selector.selects(labels) {
-        let got = labels.get(key).map_or_else(|| NOTHING.to_owned(), |value| format!("{value:?}"));
-        found.add(path, &format!("the template's label {key} {wanted}"), got);
-    }
+    found.add(path, &format!("the template's label {key} {wanted}"), shown(labels.get(key)));
 }
 
 fn check_strategy(found: &mut Findings, strategy: Option<&Strategy>) {

@@ -57,7 +57,6 @@ const LONG: Duration = Duration::from_secs(600);
 const SUSPENDED: Duration = Duration::from_secs(540);
 
 /// How much of the scenarios is played.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
     Short,
     Long,

@@ -98,6 +98,11 @@ impl AnsweredRequest {
         self.resource == "leases"
     }
 
+    /// Whether one of the two controllers tried to change an object other than an Event or a Lease.
+    pub(crate) fn is_controllers_write(&self) -> bool {
+        self.is_controllers() && self.is_write() && !self.is_about_events() && !self.is_about_leases()
+    }
+
     /// Whether the request failed because of an earlier write: 409, or a failed `test` of a JSON
     /// patch, which is a 422 without causes.
     pub(crate) fn is_conflict(&self) -> bool {

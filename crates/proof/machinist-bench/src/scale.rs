@@ -210,16 +210,13 @@ async fn phase(
     Ok(Phase { took, tally, is_quiet })
 }
 
-/// Counts requests until no object except Events has been written for a while; returns false if
-/// that never happens. Leases do not count: after a change of leader they are renewed all the time.
+/// Counts requests until no object except Events and Leases has been written for a while; returns
+/// false if that never happens.
 async fn count_until_quiet(measured: &mut MeasuredMachines, tally: &mut RequestTally) -> Result<bool> {
     progress::until_quiet(|| {
         let mut has_written = false;
         for request in measured.requests.take()? {
-            if request.is_about_leases() {
-                continue;
-            }
-            has_written |= request.is_controllers() && request.is_write() && !request.is_about_events();
+            has_written |= request.is_controllers_write();
             tally.add(request);
         }
         Ok(has_written)

@@ -73,8 +73,7 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
         return thaw;
     }
     if let Some(refusal) = unusable(&s.deployment) {
-        let fix = Step::Fix(format!("fix {}", refusal.field));
-        let why = Why::new(McmReason::InvalidSpec(refusal.message.clone()), fix);
+        let why = refusal.why();
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     }
     if let Some(wait) = unreadable_set(s, None) {
@@ -192,8 +191,7 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
     let replicas = if is_alone { s.deployment.replicas() } else { 0 };
     let set = new_set(&s.deployment, attempt, replicas, next_revision(s, None), size_annotations(s));
     if let Some(refusal) = template::unselected(&s.deployment, &set) {
-        let fix = Step::Fix(format!("fix {}", refusal.field));
-        let why = Why::new(McmReason::InvalidSpec(refusal.message.clone()), fix);
+        let why = refusal.why();
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
     }
     if let Some(message) = &s.set_failure {

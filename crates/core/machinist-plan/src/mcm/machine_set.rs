@@ -112,9 +112,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return thaw;
     }
     if let Some(refusal) = invalid(&s.set) {
-        let fix = Step::Fix(format!("fix {}", refusal.field));
-        let why = Why::new(McmReason::InvalidSpec(refusal.message), fix);
-        return with_status(s, Vec::new(), why);
+        return with_status(s, Vec::new(), refusal.why());
     }
     let claim = claim(s);
     if !claim.is_empty() {
@@ -284,10 +282,7 @@ pub fn would_adopt(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
 
 /// Whether the set's selector matches a Machine.
 fn is_selected(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
-    set.selector.as_ref().is_some_and(|selector| match &machine.labels {
-        Some(labels) => selector.selects(labels),
-        None => selector.matches(|_| None),
-    })
+    set.selector.as_ref().is_some_and(|selector| selector.matches(|key| machine.label(key)))
 }
 
 /// Returns the Machines that differ from the template in parts that need no rollout.

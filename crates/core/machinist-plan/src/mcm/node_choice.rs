@@ -60,19 +60,12 @@ pub fn best_first<N: AsRef<NodeFacts>>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::{Value, json};
 
     use super::*;
     use crate::testing::at;
-
-    #[derive(Clone, Debug)]
-    struct Candidate(NodeFacts);
-
-    impl AsRef<NodeFacts> for Candidate {
-        fn as_ref(&self) -> &NodeFacts {
-            &self.0
-        }
-    }
 
     fn machine(change: impl Fn(&mut Value)) -> MachineFacts {
         let mut object = json!({
@@ -84,14 +77,14 @@ mod tests {
     }
 
     /// A Node, created in that second.
-    fn node(name: &str, second: i64, is_ready: bool, change: impl Fn(&mut Value)) -> Candidate {
+    fn node(name: &str, second: i64, is_ready: bool, change: impl Fn(&mut Value)) -> Arc<NodeFacts> {
         let status = if is_ready { "True" } else { "Unknown" };
         let mut object = json!({
             "metadata": {"name": name, "uid": name, "creationTimestamp": at(second).to_string()},
             "status": {"conditions": [{"type": "Ready", "status": status}]},
         });
         change(&mut object);
-        Candidate(NodeFacts::parse(&serde_json::from_value(object).expect("a Node")))
+        Arc::new(NodeFacts::parse(&serde_json::from_value(object).expect("a Node")))
     }
 
     fn unchanged(_: &mut Value) {}
@@ -108,20 +101,20 @@ mod tests {
         object["metadata"]["deletionTimestamp"] = at(9).to_string().into();
     }
 
-    fn names(nodes: &[Candidate]) -> Vec<&str> {
-        nodes.iter().map(|node| &*node.0.name).collect()
+    fn names(nodes: &[Arc<NodeFacts>]) -> Vec<&str> {
+        nodes.iter().map(|node| &*node.name).collect()
     }
 
     fn chosen(
         machine: &MachineFacts,
-        of_instance: &[Candidate],
-        labelled: &[Candidate],
-        named: &Candidate,
+        of_instance: &[Arc<NodeFacts>],
+        labelled: &[Arc<NodeFacts>],
+        named: &Arc<NodeFacts>,
     ) -> String {
         let is_of_instance = |node: &NodeFacts| node.provider_id() == Some("sim:///i-1");
         let (first, labelled) = (of_instance.first().cloned(), labelled.iter().cloned());
         let node = choose(machine, is_of_instance, first, labelled, Some(named.clone()));
-        node.expect("a Node").0.name
+        node.expect("a Node").name.clone()
     }
 
     #[test]

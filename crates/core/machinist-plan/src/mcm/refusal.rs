@@ -3,6 +3,8 @@
 use machinist_api::constants::reasons;
 use machinist_labels::Selector;
 
+use super::why::{McmReason, Step, Why};
+
 /// A validation error of a spec. The object is not reconciled until a user fixes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -26,6 +28,12 @@ impl Refusal {
         let message = "spec.selector is empty and would select every machine: expected at least one label";
         selects_all
             .then(|| Self { reason: reasons::SELECTING_ALL, ..Self::invalid("spec.selector", message) })
+    }
+
+    /// Returns why the object is not reconciled.
+    pub(crate) fn why(&self) -> Why {
+        let fix = Step::Fix(format!("fix {}", self.field));
+        Why::new(McmReason::InvalidSpec(self.message.clone()), fix)
     }
 
     /// Whether a condition already reports this rejection, so that no further Event is needed.

@@ -21,12 +21,7 @@ impl Event {
     /// Whether points are drawn from events of this kind: changes that persist after a crash.
     pub(super) fn counts(&self) -> bool {
         match self {
-            Self::Api(request) => {
-                request.is_controllers()
-                    && request.is_commit()
-                    && !request.is_about_events()
-                    && !request.is_about_leases()
-            }
+            Self::Api(request) => request.is_controllers_write() && request.is_commit(),
             Self::Ledger(_) => true,
         }
     }

@@ -105,7 +105,7 @@ impl Provoked {
         until_quiet(|| {
             let mut has_written = false;
             for request in measured.requests.take()? {
-                has_written |= is_counted(&request);
+                has_written |= request.is_controllers_write();
                 self.note(request);
             }
             Ok(has_written)
@@ -125,7 +125,9 @@ impl Provoked {
             counts.machines == machines && counts.running() == machines && counts.nodes == machines
         };
         measured.state.until("the provoked Machines to be gone", DECIDED_WITHIN, is_settled).await?;
-        until_quiet(|| Ok(measured.requests.take()?.iter().any(is_counted))).await.map(drop)
+        until_quiet(|| Ok(measured.requests.take()?.iter().any(AnsweredRequest::is_controllers_write)))
+            .await
+            .map(drop)
     }
 
     /// The figures, in seconds since a time of each controller.
@@ -153,7 +155,7 @@ impl Provoked {
     }
 
     fn note(&mut self, request: AnsweredRequest) {
-        if !is_counted(&request) {
+        if !request.is_controllers_write() {
             return;
         }
         let at = request.received.unwrap_or_else(|| SystemClock.now());
@@ -184,11 +186,6 @@ impl Provoked {
             || self.replacements.contains(&request.name);
         is_of_set || is_token || is_machine || request.name.starts_with(&pod_prefix(&self.deleted))
     }
-}
-
-/// A write by one of the controllers that is neither an Event nor about a Lease.
-fn is_counted(request: &AnsweredRequest) -> bool {
-    request.is_controllers() && request.is_write() && !request.is_about_events() && !request.is_about_leases()
 }
 
 async fn oldest_of_the_set(client: &Client) -> Result<String> {
