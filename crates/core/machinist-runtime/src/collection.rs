@@ -4,6 +4,7 @@
 //! and no answer is parsed whole: the watch delivers the object anyway.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use either::Either;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
@@ -42,6 +43,7 @@ struct WrittenMetadata {
     resource_version: u64,
     deletion_timestamp: Option<Time>,
     finalizers: Option<Vec<String>>,
+    labels: Option<BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
 }
 
@@ -61,8 +63,9 @@ impl Written {
             && self.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
     }
 
-    pub(crate) fn owners(self) -> Vec<OwnerReference> {
-        self.metadata.owner_references.unwrap_or_default()
+    pub(crate) fn labels_and_owners(self) -> (BTreeMap<String, String>, Vec<OwnerReference>) {
+        let WrittenMetadata { labels, owner_references, .. } = self.metadata;
+        (labels.unwrap_or_default(), owner_references.unwrap_or_default())
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The runtime opens a charge before it sends a write, and records the outcome from the answer.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
 use either::Either;
@@ -128,17 +129,17 @@ impl<C: Contract> Write<'_, C> {
         let charge = self.open(&collection, WriteKind::Create);
         let result = collection.create(object).await;
         let outcome = WriteOutcome::of(&result);
-        if outcome == WriteOutcome::AlreadyExists {
-            return self.read_existing(&collection, charge).await;
-        }
-        let settled = match &result {
-            Ok(made) => made.committed(),
-            Err(_) => settled_by(&outcome),
-        };
-        charge.record(settled);
-        match outcome {
-            WriteOutcome::Done => Ok(Created::Made),
-            other => Err(stop(other)),
+        match result {
+            Ok(made) => {
+                charge.record(made.committed());
+                let (labels, owners) = made.labels_and_owners();
+                Ok(Created::Made { labels, owners })
+            }
+            Err(_) if outcome == WriteOutcome::AlreadyExists => self.read_existing(&collection, charge).await,
+            Err(_) => {
+                charge.record(settled_by(&outcome));
+                Err(stop(outcome))
+            }
         }
     }
 
@@ -153,7 +154,7 @@ impl<C: Contract> Write<'_, C> {
         match collection.get(&self.key.name).await {
             Ok(Some(existing)) => {
                 charge.record(existing.committed());
-                Ok(Created::WasThere { owners: existing.owners() })
+                Ok(Created::WasThere { owners: existing.labels_and_owners().1 })
             }
             // The object was deleted in between. The next pass may create it.
             Ok(None) => {
@@ -266,8 +267,13 @@ impl<C: Contract> Drop for OpenCharge<'_, C> {
 /// The result of a POST.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Created {
-    /// The API server created the object.
-    Made,
+    /// The API server created the object, and returned it. Admission webhooks may have changed it.
+    Made {
+        /// The labels of the new object.
+        labels: BTreeMap<String, String>,
+        /// The owner references of the new object.
+        owners: Vec<OwnerReference>,
+    },
     /// An object of that name existed. The caller must check its owners.
     WasThere {
         /// The owner references of the existing object.

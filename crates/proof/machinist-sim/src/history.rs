@@ -40,6 +40,7 @@ pub struct RunState {
     pods: BTreeMap<String, PodAnswers>,
     taken_over: BTreeMap<TestedProcess, (String, Timestamp)>,
     initialized: BTreeSet<String>,
+    born: BTreeMap<TestedProcess, Timestamp>,
 }
 
 /// The answers about one pod that a process received.
@@ -193,7 +194,13 @@ impl RunState {
             pods: BTreeMap::new(),
             taken_over: BTreeMap::new(),
             initialized: BTreeSet::new(),
+            born: BTreeMap::new(),
         }
+    }
+
+    /// When a process started last without a memory; `None` for its first start.
+    pub fn born(&self, process: TestedProcess) -> Option<Timestamp> {
+        self.born.get(&process).copied()
     }
 
     /// Whether a process got the answer that the instance of that id is initialized.
@@ -595,6 +602,8 @@ impl RunHistory {
     /// Records that a process starts without a memory.
     pub fn reborn(&self, process: TestedProcess) {
         let mut inner = self.lock();
+        let now = inner.state.now;
+        inner.state.born.insert(process, now);
         inner.state.undelivered.retain(|waiting, _| waiting.process != process);
         for answers in inner.state.pods.values_mut().filter(|_| process == TestedProcess::MachineController) {
             answers.rejected = None;

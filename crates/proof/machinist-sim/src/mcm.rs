@@ -89,7 +89,9 @@ impl Named for Scenario {
             // A Machine that another actor releases is deleted at once, with its Node and its pod.
             // An operator deletes all orphans.
             LongKind::FinalizersOff => {
-                has_sets && !has_safety && !["heal-with-a-pod", "preserved"].contains(&self.name)
+                // The set does not replace a Machine that it has lost.
+                let alone = ["heal-with-a-pod", "preserved", "relabelled"];
+                has_sets && !has_safety && !alone.contains(&self.name)
             }
             LongKind::ControlRestored => scenarios::RESTORABLE.contains(&self.name),
             // Their pods and Nodes would be lost, and the user does not create them again.
@@ -106,11 +108,13 @@ impl Named for Scenario {
                 ];
                 has_sets && !has_safety && !has_own.contains(&self.name)
             }
-            // The scenario stops the processes itself.
-            LongKind::SecondReplica => self.name != "restored",
-            // The user erases or orphans all objects, or counts the instances of the account.
+            // The scenario stops the processes itself. A second manager has not seen which Machines
+            // the first one lost.
+            LongKind::SecondReplica => !["restored", "relabelled"].contains(&self.name),
+            // The user erases, orphans or changes all objects, or counts the instances of the
+            // account.
             LongKind::Crowd => {
-                let counts = ["restored", "orphan", "exchanged-secret"];
+                let counts = ["restored", "orphan", "exchanged-secret", "relabelled"];
                 has_sets && !has_safety && !counts.contains(&self.name)
             }
         }

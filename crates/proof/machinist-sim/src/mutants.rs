@@ -45,6 +45,7 @@
 //! | forgotten volumes | a drain does not see which volumes are attached | S28 |
 //! | moved instances | every instance counts as in the place that its class names now, and every account as the account of the instance | S3 |
 //! | forgotten zone | a creation is repeated at once in the zone that the class names now | S1 |
+//! | forgotten strays | a set that loses each new Machine to another program creates the next one at once | S32 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
@@ -62,9 +63,9 @@ use machinist_controllers::mcm::Planners;
 use machinist_core::reverted::Fix;
 
 use self::planners::{
-    absence_without_lag, early_finalizer, early_recreation, forgotten_preservation, forgotten_volumes,
-    hasty_selection, late_size, no_ownership_proof, no_replacement_limit, node_by_name, orphaned_machines,
-    orphaned_sets, two_raises, unbounded_requeue, unseen_cordon,
+    absence_without_lag, early_finalizer, early_recreation, forgotten_preservation, forgotten_strays,
+    forgotten_volumes, hasty_selection, late_size, no_ownership_proof, no_replacement_limit, node_by_name,
+    orphaned_machines, orphaned_sets, two_raises, unbounded_requeue, unseen_cordon,
 };
 use self::tampers::{FreshNames, MissedReturn, OldRevisions, UnsentAsUnknown, WithoutUids};
 use crate::ask::WholeRequest;
@@ -157,6 +158,8 @@ pub enum Mutant {
     EarlyRecreation,
     /// A set deletes a failed Machine although it is preserved.
     ForgottenPreservation,
+    /// A set that loses each new Machine to another program creates the next one at once.
+    ForgottenStrays,
     /// An orphan is deleted at the first sight.
     OrphanAtFirstSight,
     /// An orphan is deleted although it is younger than the creation timeout.
@@ -212,6 +215,7 @@ impl Mutation for Mutant {
             Self::ShortToken => Id::S17,
             Self::EarlyRecreation => Id::S25,
             Self::ForgottenPreservation => Id::S26,
+            Self::ForgottenStrays => Id::S32,
             Self::OrphanAtFirstSight
             | Self::OrphanAtAnyAge
             | Self::OrphanDespiteItsNode
@@ -262,6 +266,7 @@ impl Mutation for Mutant {
             | Self::FailedInitialization
             | Self::HastySelection
             | Self::ForgottenVolumes
+            | Self::ForgottenStrays
             | Self::MovedInstances
             | Self::ForgottenZone => return None,
         })
@@ -310,6 +315,7 @@ impl Mutant {
                 Planners { machine_deployment: early_recreation, machine_set: late_size, ..sound }
             }
             Self::ForgottenPreservation => Planners { machine_set: forgotten_preservation, ..sound },
+            Self::ForgottenStrays => Planners { machine_set: forgotten_strays, ..sound },
             Self::OrphanAtFirstSight => Planners { orphan: orphans::at_first_sight, ..sound },
             Self::OrphanAtAnyAge => Planners { orphan: orphans::at_any_age, ..sound },
             Self::OrphanDespiteItsNode => Planners { orphan: orphans::despite_nodes, ..sound },

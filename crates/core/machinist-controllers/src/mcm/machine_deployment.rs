@@ -367,7 +367,7 @@ async fn create_set(runtime: &Arc<Runtime>, s: &Snapshot, set: MachineSet) -> Re
         change(&mut runtime.lock().seen.memory.set_failures);
     };
     match created {
-        Ok(Created::Made) => {
+        Ok(Created::Made { .. }) => {
             failures(&|all| drop(all.remove(&s.deployment.uid)));
             if set.spec.replicas() > 0 {
                 let message = format!("Scaled up MachineSet {name} to {}", set.spec.replicas());

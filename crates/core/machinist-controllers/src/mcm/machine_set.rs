@@ -13,7 +13,8 @@ use machinist_kube::{Cluster, Entry, GuardedPatch, ObjectKey};
 use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{FieldChange, limits, synced_changes};
 use machinist_plan::mcm::machine_set::{
-    Action, ChildFailure, RESERVED_NUMBERS, Snapshot, bound, child, overshoots, owner_reference,
+    Action, ChildFailure, Misfit, RESERVED_NUMBERS, Snapshot, bound, child, misfit, overshoots,
+    owner_reference, released_early, with_stray,
 };
 use serde_json::json;
 
@@ -93,6 +94,7 @@ impl Kind<Mcm> for Sets {
             finished_numbers: world.seen.memory.finished_numbers.get(&set.uid).cloned().unwrap_or_default(),
             status_written: world.seen.memory.status_written.get(&set.uid).copied(),
             failure: world.seen.memory.child_failures.get(&set.uid).cloned(),
+            strays: world.seen.memory.strays.get(&set.uid).cloned(),
             late_adoptions: world.seen.memory.late_adoptions_of(&set.uid),
             set: set.facts.clone(),
         };
@@ -251,7 +253,13 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
         }
         Action::Release(machine) => {
             let patch = controlled_by(&machine.uid, machine.owners_as_read().as_ref(), None);
-            child_write(runtime, s, &machine, &own).patch::<MachineFacts>(patch).await
+            let result = child_write(runtime, s, &machine, &own).patch::<MachineFacts>(patch).await;
+            // Without an answer, the set may have lost the Machine too.
+            if let (Ok(()) | Err(Stop::Unanswered(_)), Some(message)) = (&result, released_early(s, &machine))
+            {
+                remember_stray(runtime, s, message);
+            }
+            result
         }
         Action::Preserve(machine) => {
             let charged = counting(s);
@@ -295,7 +303,10 @@ async fn create(runtime: &Arc<Runtime>, s: &Snapshot, number: u64, name: &str) -
     let write = Write { runtime, charged: &charged, key: object_key(&set.namespace, name) };
     let machine = child(set, name);
     match write.create::<MachineFacts>(&machine).await {
-        Ok(Created::Made) => {
+        Ok(Created::Made { labels, owners }) => {
+            if let Some(misfit) = misfit(set, name, &labels, &owners) {
+                return Err(refuse_misfit(runtime, s, number, misfit));
+            }
             let message = format!("Created Machine {name}");
             runtime.recorder.record_by(
                 SET_CONTROLLER,
@@ -316,29 +327,62 @@ async fn create(runtime: &Arc<Runtime>, s: &Snapshot, number: u64, name: &str) -
                 "A Machine with this name exists already"
             );
         }
-        Err(Stop::Refused { message, .. }) => {
-            runtime.recorder.record_by(
-                SET_CONTROLLER,
-                &reference(set),
-                EventType::Warning,
-                reasons::FAILED_CREATE,
-                &message,
-            );
-            let (now, mut world) = (runtime.now(), runtime.lock());
-            if world.seen.has_owner(&set.uid) {
-                remember_failure(&mut world.seen.memory.child_failures, &set.uid, &message, now);
-            }
-            drop(world);
-            return Err(Stop::Refused { message, is_told: true });
-        }
+        Err(Stop::Refused { message, .. }) => return Err(refuse_creation(runtime, set, message)),
         Err(stop) => return Err(stop),
     }
     let mut world = runtime.lock();
-    if world.seen.has_owner(&set.uid) {
-        world.seen.memory.finished_numbers.entry(set.uid.clone()).or_default().insert(number);
-    }
+    remember_number(&mut world.seen, set, number);
     world.seen.memory.child_failures.remove(&set.uid);
     Ok(())
+}
+
+/// Remembers that a number of a set is in use.
+fn remember_number(seen: &mut Seen, set: &MachineSetFacts, number: u64) {
+    if seen.has_owner(&set.uid) {
+        seen.memory.finished_numbers.entry(set.uid.clone()).or_default().insert(number);
+    }
+}
+
+/// Reports a failed creation, so that the set waits before the next one.
+fn refuse_creation(runtime: &Runtime, set: &MachineSetFacts, message: String) -> Stop {
+    tell_failed_creation(runtime, set, &message);
+    let (now, mut world) = (runtime.now(), runtime.lock());
+    if world.seen.has_owner(&set.uid) {
+        remember_failure(&mut world.seen.memory.child_failures, &set.uid, &message, now);
+    }
+    Stop::Refused { message, is_told: true }
+}
+
+fn tell_failed_creation(runtime: &Runtime, set: &MachineSetFacts, message: &str) {
+    runtime.recorder.record_by(
+        SET_CONTROLLER,
+        &reference(set),
+        EventType::Warning,
+        reasons::FAILED_CREATE,
+        message,
+    );
+}
+
+/// Reports that the set does not count a Machine that it has just created. The other creations of
+/// the pass do not follow.
+fn refuse_misfit(runtime: &Runtime, s: &Snapshot, number: u64, misfit: Misfit) -> Stop {
+    remember_number(&mut runtime.lock().seen, &s.set, number);
+    // A Machine that the set controls becomes a stray when the set releases it.
+    if !misfit.is_controlled {
+        remember_stray(runtime, s, misfit.message.clone());
+    }
+    tell_failed_creation(runtime, &s.set, &misfit.message);
+    Stop::Refused { message: misfit.message, is_told: true }
+}
+
+/// Remembers a Machine that left its set soon after its creation.
+fn remember_stray(runtime: &Runtime, s: &Snapshot, message: String) {
+    let mut world = runtime.lock();
+    if world.seen.has_owner(&s.set.uid) {
+        let strays = &mut world.seen.memory.strays;
+        let all = with_stray(s, strays.get(&s.set.uid), message);
+        strays.insert(s.set.uid.clone(), all);
+    }
 }
 
 /// Deletes a Machine; if `version` is given, only that version of it.

@@ -80,6 +80,8 @@ pub(crate) struct Memory {
     pub never_joined: BTreeMap<String, NeverJoined>,
     /// The last failure to create a Machine, by UID of its set.
     pub child_failures: BTreeMap<String, ChildFailure>,
+    /// The Machines that left their set soon after their creation, by UID of the set.
+    pub strays: BTreeMap<String, ChildFailure>,
     /// The last rejection of a new MachineSet, by the UID of its MachineDeployment.
     pub set_failures: BTreeMap<String, String>,
     /// The last failure of a set to delete a Machine, by Machine UID.
@@ -195,6 +197,7 @@ impl Memory {
         self.overshooting_since.remove(uid);
         self.status_written.remove(uid);
         self.child_failures.remove(uid);
+        self.strays.remove(uid);
         self.set_failures.remove(uid);
         self.never_joined.remove(uid);
         self.looked_for.remove(uid);
@@ -242,6 +245,7 @@ impl Memory {
         let owners = self.finished_numbers.keys().chain(self.status_written.keys());
         let owners = owners
             .chain(self.child_failures.keys())
+            .chain(self.strays.keys())
             .chain(self.set_failures.keys())
             .chain(self.looked_for.keys());
         let owners = owners.chain(self.open_raises.keys()).chain(self.late_adoptions.keys());

@@ -37,6 +37,7 @@ mod silent;
 mod slow_webhook;
 mod split;
 mod stale_nodes;
+mod strays;
 mod takeover;
 mod timeouts;
 mod tokens;

@@ -153,8 +153,7 @@ fn rest(s: &Snapshot) -> Option<Why> {
 /// its owner.
 fn claim(s: &Snapshot) -> Vec<Action> {
     let Some(selector) = &s.deployment.selector else { return Vec::new() };
-    let matches =
-        |set: &Arc<MachineSetFacts>| set.labels.as_ref().is_some_and(|labels| selector.selects(labels));
+    let matches = |set: &Arc<MachineSetFacts>| selector.matches(|key| set.label(key));
     let staying = |set: &&Arc<MachineSetFacts>| set.deleting_since.is_none();
     let owned = s.sets.iter().map(|owned| &owned.set);
     let unconfirmed = owned.clone().filter(|set| late_adoption::is_unconfirmed(&s.late_adoptions, &set.uid));

@@ -17,6 +17,7 @@ pub(crate) mod names;
 pub(crate) mod preserve;
 mod replicas;
 pub(crate) mod snapshot;
+mod strays;
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -32,6 +33,7 @@ pub use self::names::{RESERVED_NUMBERS, Reserved, child_name};
 pub use self::replicas::{child, owner_reference};
 use self::snapshot::invalid;
 pub use self::snapshot::{AutoPreserve, ChildFailure, SafetyMargins, Snapshot};
+pub use self::strays::{Misfit, misfit, released_early, with_stray};
 use super::late_adoption;
 use super::live::{is_live, number};
 use super::machine_deployment::template::is_synced;
@@ -121,6 +123,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     }
     // Deletions do not wait after a rejected creation, because fewer Machines may fix the cause.
     let again = s.failure.as_ref().and_then(|failure| failure.next_attempt(s.now));
+    let again = again.max(strays::next_creation(s));
     // First the replicas: a slow webhook for updates must not delay deletions.
     let mut actions = match replicas::write_off(s) {
         // Until this is written, a used name might be treated as unused.
@@ -195,11 +198,13 @@ impl Snapshot {
         living.filter_map(|machine| self.rejected.get(&machine.uid)?.next_attempt(self.now)).min()
     }
 
-    /// Returns the last failed creation, otherwise a failed deletion of a Machine that the set
-    /// still has to delete.
+    /// Returns the last failed creation, the strays because of which Machines are missing, or a
+    /// failed deletion of a Machine that the set still has to delete.
     pub(crate) fn last_failure(&self) -> Option<&ChildFailure> {
-        if self.failure.is_some() || self.rejected.is_empty() {
-            return self.failure.as_ref();
+        let strays = strays::limit(self).filter(|_| 0 < replicas::missing(self));
+        let creation = self.failure.as_ref().or(strays);
+        if creation.is_some() || self.rejected.is_empty() {
+            return creation;
         }
         replicas::victims(self).into_iter().find_map(|machine| self.rejected.get(&machine.uid))
     }
@@ -309,6 +314,11 @@ fn why(s: &Snapshot) -> Why {
     if live < desired && s.set.is_scale_up_disabled() {
         let fix = "remove the label so that the set can create machines".to_owned();
         return Why::new(McmReason::ScaleUpDisabled, Step::Fix(fix));
+    }
+    if let Some(strays) = strays::limit(s).filter(|_| live < desired && s.failure.is_none()) {
+        let reason = McmReason::MachinesStray { message: strays.message.clone() };
+        return Why::new(reason, Step::Expect("the controller creates the next Machine"))
+            .since(strays.attempts.last);
     }
     if let Some(failure) = s.last_failure().filter(|_| live != desired) {
         let reason = McmReason::ChildFailed { message: failure.message.clone() };

@@ -170,6 +170,7 @@ impl Toy {
             finished_numbers: self.settled.get(name).cloned().unwrap_or_default(),
             status_written: None,
             failure: None,
+            strays: None,
             rejected: Default::default(),
             late_adoptions: Vec::new(),
             machines_freshness: Default::default(),

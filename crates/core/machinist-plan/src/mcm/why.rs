@@ -428,6 +428,11 @@ pub enum McmReason {
         /// The message of the API server.
         message: String,
     },
+    /// Several new Machines left the set soon after their creation.
+    MachinesStray {
+        /// The problem of the last one.
+        message: String,
+    },
     /// The set is frozen: it must not create Machines.
     Frozen {
         /// The reason of the condition; absent if only the label exists.
@@ -839,6 +844,12 @@ impl fmt::Display for McmReason {
             },
             Self::ChildFailed { message } => {
                 write!(f, "the API server rejected a change: {message}")
+            }
+            Self::MachinesStray { message } => {
+                write!(
+                    f,
+                    "the set creates one Machine at a time, because it lost several new ones: {message}"
+                )
             }
             Self::Frozen { by, machines: count, most, refused } => {
                 match by {

@@ -42,8 +42,8 @@ pub(crate) struct PerMachine {
 
 impl RequestTally {
     /// Counts one request. Requests of other senders than the two controllers are ignored, except
-    /// created Machines, and so are requests about Leases: after a change of leader they are renewed
-    /// all the time.
+    /// created Machines, and so are requests about Leases: after a change of leader they are
+    /// renewed all the time.
     pub(crate) fn add(&mut self, request: AnsweredRequest) {
         self.machines_made += u64::from(request.makes_machine());
         if !request.is_controllers() || request.is_about_leases() {

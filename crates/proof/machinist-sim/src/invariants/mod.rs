@@ -27,6 +27,7 @@
 //! | S29 | Nodes and tokens with the mark of another installation stay as they are | each commit |
 //! | S30 | a Node is annotated as not managed only if it is old and no Machine has it | each commit |
 //! | S31 | an instance that needs it is initialized after its id is recorded, and before its Machine is Pending | each commit of a Machine, each call |
+//! | S32 | a set that has lost three new Machines to another program waits before it creates the next | each Machine that is made |
 //! | S24 | while many Machines wait for their creation, most calls of the cloud create | each call |
 //! | L1 | the requested objects exist, and remain | at the end |
 //! | L2 | nothing else is left | at the end |
@@ -89,6 +90,7 @@ mod preserve;
 mod recreate;
 mod replacement;
 mod stale;
+mod strays;
 mod surge;
 mod violation;
 mod volumes;
@@ -131,6 +133,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(initialization::InitializedFirst),
         Box::new(installations::OthersStay),
         Box::new(installations::ManagedStay),
+        Box::<strays::FewStrays>::default(),
     ]
 }
 

@@ -32,6 +32,7 @@ pub enum Id {
     S29,
     S30,
     S31,
+    S32,
     L1,
     L2,
     L4,

@@ -158,6 +158,10 @@ pub(super) fn forgotten_preservation(s: &machine_set::Snapshot) -> Plan<machine_
     machine_set::plan(&s)
 }
 
+pub(super) fn forgotten_strays(s: &machine_set::Snapshot) -> Plan<machine_set::Action> {
+    machine_set::plan(&machine_set::Snapshot { strays: None, ..s.clone() })
+}
+
 /// Takes all Machines as allowed to be unavailable during an update in place.
 pub(super) fn hasty_selection(s: &machine_deployment::Snapshot) -> Plan<machine_deployment::Action> {
     let mut s = s.clone();

@@ -22,6 +22,7 @@ mod recreation;
 mod rollout;
 mod shared_cluster;
 mod silent_server;
+mod strays;
 mod undecided;
 mod volumes;
 
@@ -45,6 +46,7 @@ pub use self::recreation::recreated;
 pub use self::rollout::{change_of_mind, roll};
 pub use self::shared_cluster::shared_cluster;
 pub use self::silent_server::{silent_control, silent_target};
+pub use self::strays::relabelled;
 pub use self::undecided::{force_deletion, short_creation_timeout, undecided};
 pub use self::volumes::volumes;
 use crate::faults::LongKind;
@@ -155,6 +157,7 @@ pub const UNDRAWN: &[Scenario] = &[
     everywhere("in-place-by-hand", |w| Box::pin(update_in_place_by_hand(w))),
     patient("moved-class", |w| Box::pin(moved_class(w))),
     patient("moved-zone", |w| Box::pin(moved_zone(w))),
+    patient("relabelled", |w| Box::pin(relabelled(w))),
 ];
 
 /// The scenario with orphans of every kind.

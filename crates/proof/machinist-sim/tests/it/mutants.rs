@@ -33,6 +33,7 @@ const TRAPS: &[Trap<Mutant>] = &[
     Trap { mutant: Mutant::HastyAnnotation, scenario: "shared-cluster", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::FailedInitialization, scenario: "initialized", faults: &[(D2, 300), (D3, 300)] },
     Trap { mutant: Mutant::ForgottenPreservation, scenario: "preserved", faults: &[(P8, 40)] },
+    Trap { mutant: Mutant::ForgottenStrays, scenario: "relabelled", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::HastySelection, scenario: "in-place", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::ForgottenVolumes, scenario: "volumes", faults: &[(P8, 40)] },
     // The answer is lost, and reads do not show the instance yet.

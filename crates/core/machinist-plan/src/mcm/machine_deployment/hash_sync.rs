@@ -37,11 +37,24 @@ fn lacks_hash(set: &MachineSetFacts) -> bool {
     set.invalid.is_none() && selected.is_none_or(|labels| !labels.contains_key(labels::MACHINE_TEMPLATE_HASH))
 }
 
+/// Whether a set still selects the labels of its template when they have this hash.
+fn selects_with(set: &MachineSetFacts, hash: &str) -> bool {
+    let of_template = &set.spec.template.metadata.labels;
+    let value_of = |key: &str| match key {
+        labels::MACHINE_TEMPLATE_HASH => Some(hash),
+        other => of_template.get(other).map(String::as_str),
+    };
+    set.selector.as_ref().is_some_and(|selector| selector.matches(value_of))
+}
+
 fn steps(s: &Snapshot, owned: &Owned) -> Vec<Action> {
     let set = &owned.set;
     let in_template = set.spec.template.metadata.labels.get(labels::MACHINE_TEMPLATE_HASH);
     let hash = in_template.cloned().unwrap_or_else(|| template_hash(&set.spec.template, 0).to_string());
     let action = |step: HashStep| Action::AddHash { step, hash: hash.clone() };
+    if !selects_with(set, &hash) {
+        return Vec::new();
+    }
     if in_template.is_none() {
         return vec![action(HashStep::Template(set.clone()))];
     }

@@ -32,6 +32,7 @@ use super::freeze;
 use super::names::{Reserved, child_name};
 use super::preserve;
 use super::snapshot::Snapshot;
+use super::strays;
 use crate::mcm::deletion_order::{is_marked, place};
 use crate::mcm::facts::{MachineFacts, MachineSetFacts};
 use crate::mcm::live::{is_available, is_live, number};
@@ -53,7 +54,8 @@ pub(super) fn plan(s: &Snapshot, again: Option<Timestamp>) -> Vec<Action> {
     let due = victims(s).into_iter().filter(|machine| s.may_delete(machine)).take(BURST);
     let mut actions: Vec<_> = due.cloned().map(Action::Delete).collect();
     if may_grow {
-        actions.extend(grow(s, missing.min(BURST)));
+        let most = if strays::limit(s).is_some() { 1 } else { BURST };
+        actions.extend(grow(s, missing.min(most)));
     }
     actions
 }
@@ -62,7 +64,7 @@ fn wanted(s: &Snapshot) -> usize {
     usize::try_from(s.set.replicas()).unwrap_or(usize::MAX)
 }
 
-fn missing(s: &Snapshot) -> usize {
+pub(super) fn missing(s: &Snapshot) -> usize {
     wanted(s).saturating_sub(present(s))
 }
 
@@ -239,6 +241,8 @@ fn shrink<'s>(
 pub fn child(set: &MachineSetFacts, name: &str) -> Machine {
     let template = &set.spec.template;
     let mut annotations = template.metadata.annotations.clone();
+    // The manager writes it on one Machine that it is about to delete.
+    annotations.remove(annotations::MARKED_FOR_DELETION_TIME);
     annotations
         .entry(annotations::MACHINE_PRIORITY.to_owned())
         .or_insert_with(|| MachinePriority::DEFAULT.0.to_string());

@@ -56,6 +56,9 @@ pub struct Snapshot {
     pub status_written: Option<Timestamp>,
     /// The last failed creation of a Machine.
     pub failure: Option<ChildFailure>,
+    /// The Machines that left the set soon after their creation, with a message about the last one.
+    /// Memory: may be lost at any moment.
+    pub strays: Option<ChildFailure>,
     /// The last failed deletion of each Machine, by UID.
     pub rejected: BTreeMap<String, ChildFailure>,
     /// Adoptions of Machines that had no answer.
@@ -106,12 +109,13 @@ impl Hash for Snapshot {
             finished_numbers,
             status_written: _,
             failure,
+            strays,
             rejected,
             late_adoptions,
         } = self;
         machines_freshness.is_fresh().hash(state);
         (set, machines, unreadable, deployment, limits, auto_preserve).hash(state);
-        (finished_numbers, failure, rejected, late_adoptions).hash(state);
+        (finished_numbers, failure, strays, rejected, late_adoptions).hash(state);
     }
 }
 

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use machinist_core::{Attempts, FreshRead, Freshness, Silence};
 use serde_json::{Value, json};
 
@@ -18,6 +19,7 @@ use crate::testing::{self, at};
 mod acceptance;
 mod freeze;
 mod preserve;
+mod strays;
 
 const UID: &str = "uid-s";
 
@@ -29,6 +31,7 @@ struct World {
     free: Vec<Value>,
     settled: BTreeSet<u64>,
     failure: Option<ChildFailure>,
+    strays: Option<ChildFailure>,
     rejected: BTreeMap<String, ChildFailure>,
     late_adoptions: Vec<LateAdoption>,
     status_written: Option<Timestamp>,
@@ -60,6 +63,7 @@ fn world(replicas: u32) -> World {
         free: Vec::new(),
         settled: BTreeSet::new(),
         failure: None,
+        strays: None,
         rejected: BTreeMap::new(),
         late_adoptions: Vec::new(),
         // Only the tests about statuses check status writes.
@@ -158,6 +162,7 @@ impl World {
             finished_numbers: self.settled.clone(),
             status_written: self.status_written,
             failure: self.failure.clone(),
+            strays: self.strays.clone(),
             rejected: self.rejected.clone(),
             late_adoptions: self.late_adoptions.clone(),
         }

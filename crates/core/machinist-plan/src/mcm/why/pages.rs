@@ -308,6 +308,13 @@ rows! {
     SETS: R::Contract(M::ChildFailed { .. }) => [
         M::ChildFailed { message: "admission webhook \"limits.example.com\" denied the request".into() },
     ];
+    SETS: R::Contract(M::MachinesStray { .. }) => [
+        M::MachinesStray {
+            message: "MachineSet workers-6b9f4 does not select the labels of its new Machine workers-6b9f4-x2: \
+                      another program, for example an admission webhook, changes metadata.labels"
+                .into(),
+        },
+    ];
     SETS: R::Contract(M::SetUnreadable { .. }) => [M::SetUnreadable { set: "workers-6b9f4".into() }];
     SETS: R::Contract(M::Frozen { .. }) => [
         M::Frozen { by: Some("OverShootingReplicaCount".into()), machines: 8, most: Some(5), refused: None },
