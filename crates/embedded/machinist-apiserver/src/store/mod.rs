@@ -10,6 +10,7 @@
 
 pub(crate) mod commits;
 pub(crate) mod mvcc;
+pub(crate) mod node_index;
 pub(crate) mod page;
 pub(crate) mod selector;
 pub(crate) mod watch;

@@ -14,6 +14,7 @@ use crate::log::origin::Origin;
 use crate::storage::database::{Database, State};
 use crate::storage::journal::{Journal, Sink, Unsaved};
 use crate::store::commits::{Commit, CommitFeed};
+use crate::store::node_index::{self, NodeIndex};
 use crate::store::watch::{Feed, Interest};
 use crate::values::key::Key;
 use crate::values::object::{Object, set_meta};
@@ -141,6 +142,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Collection {
     objects: BTreeMap<Key, Vec<StoredVersion>>,
+    /// Filled for pods only.
+    by_node: NodeIndex,
     log: VecDeque<Arc<Event>>,
     watchers: BTreeMap<u64, Watcher>,
 }
@@ -242,6 +245,28 @@ impl Store {
         // Readers do not see unsaved commits, even if they ask for a newer revision.
         let at = revision.map_or(inner.revision, |asked| asked.min(inner.revision));
         inner.slice(collection, prefix, after, at)
+    }
+
+    /// Like [`Store::slice_shown`], but may leave out objects that the interest does not cover.
+    pub(crate) fn slice_covered(
+        &self,
+        collection: &str,
+        interest: &Interest,
+        after: Option<&Key>,
+        revision: Option<u64>,
+    ) -> Result<Slice, Compacted> {
+        let node = interest.node_name.as_deref().filter(|node| !node.is_empty());
+        let Some(node) = node.filter(|_| collection == node_index::INDEXED) else {
+            return self.slice_shown(collection, &interest.prefix, after, revision);
+        };
+        let inner = self.shared.read();
+        let at = revision.map_or(inner.revision, |asked| asked.min(inner.revision));
+        if at < inner.compacted {
+            return Err(Compacted { oldest: inner.compacted });
+        }
+        let held = inner.collections.get(collection);
+        let items = held.map(|held| held.slice_of_node(node, &interest.prefix, after, at));
+        Ok(Slice { items: items.unwrap_or_default(), revision: at })
     }
 
     /// Reports whether the resource has no objects.
@@ -486,8 +511,13 @@ impl Inner {
         let revision = saved.revision;
         let mut inner = Inner { head: revision, revision, compacted: revision, ..Inner::default() };
         for (collection, key, object) in saved.objects {
+            let is_indexed = *collection == *node_index::INDEXED;
+            let held = inner.collections.entry(collection).or_default();
+            if is_indexed {
+                held.by_node.add(&key, &object.glance());
+            }
             let versions = vec![StoredVersion { revision: object.revision(), object: Some(object) }];
-            inner.collections.entry(collection).or_default().objects.insert(key, versions);
+            held.objects.insert(key, versions);
         }
         inner
     }
@@ -496,6 +526,9 @@ impl Inner {
     fn apply(&mut self, event: &Arc<Event>) {
         self.head = event.revision;
         let collection = self.collections.entry(event.collection.clone()).or_default();
+        if *event.collection == *node_index::INDEXED {
+            collection.by_node.add(&event.key, &event.object().glance());
+        }
         collection.objects.entry(event.key.clone()).or_default().push(StoredVersion {
             revision: event.revision,
             object: (!event.deleted).then(|| event.object()),
@@ -627,6 +660,19 @@ impl Collection {
             .collect()
     }
 
+    /// The part of [`Collection::slice`] that is in the index of a Node.
+    fn slice_of_node(
+        &self,
+        node: &str,
+        prefix: &str,
+        after: Option<&Key>,
+        at: u64,
+    ) -> Vec<(Key, Arc<Object>)> {
+        let keys = self.by_node.of_node(node).filter(|key| key.as_str().starts_with(prefix));
+        let keys = keys.filter(|key| after.is_none_or(|after| after < *key));
+        keys.filter_map(|key| Some((key.clone(), version_at(self.objects.get(key)?, at)?))).collect()
+    }
+
     /// Drops the versions of one key that can no longer be read.
     fn forget(&mut self, key: &Key, compacted: u64) {
         let Some(versions) = self.objects.get_mut(key) else { return };
@@ -636,6 +682,7 @@ impl Collection {
             matches!(versions.as_slice(), [only] if only.object.is_none() && only.revision <= compacted);
         if gone {
             self.objects.remove(key);
+            self.by_node.remove(key);
         }
     }
 }
@@ -687,6 +734,40 @@ mod tests {
         let late = Change::Update { read, value: json!({"metadata": {"name": "a"}}) };
         assert!(store.commit(&collection(), &Key::new("", "a"), late, &Origin::default()).is_err());
         assert_eq!(store.revision(), 2);
+    }
+
+    #[test]
+    fn the_pods_of_a_node_are_found_at_every_kept_revision() {
+        let store = Store::new(History::Manual, 8);
+        let pods: Arc<str> = node_index::INDEXED.into();
+        let commit = |name: &str, change| {
+            let done = store.commit(&pods, &Key::new("ns", name), change, &Origin::default());
+            done.expect("there is no other writer")
+        };
+        let pod = |name: &str, node: &str| json!({"metadata": {"name": name}, "spec": {"nodeName": node}});
+        let unbound = commit("a", Change::Create(pod("a", "")));
+        let bound = commit("a", Change::Update { read: unbound, value: pod("a", "n-1") });
+        commit("b", Change::Create(pod("b", "n-2")));
+        commit("a", Change::Delete { read: bound });
+        commit("a", Change::Create(pod("a", "n-2")));
+        let names = |prefix: &str, node: &str, after: Option<&Key>, at| {
+            let interest =
+                Interest { prefix: prefix.to_owned(), name: None, node_name: Some(node.to_owned()) };
+            let slice = store.slice_covered("pods", &interest, after, at).expect("it is kept");
+            // Objects that moved to the Node later may be among them.
+            let items =
+                slice.items.iter().filter(|(_, object)| node_index::node_name(object.value()) == node);
+            items.map(|(key, _)| key.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("", "n-1", None, Some(1)), [""; 0]);
+        assert_eq!(names("", "n-1", None, Some(3)), ["ns/a"]);
+        assert_eq!(names("", "n-1", None, None), [""; 0]);
+        assert_eq!(names("", "n-2", None, None), ["ns/a", "ns/b"]);
+        assert_eq!(names("ns/", "n-2", Some(&Key::new("ns", "a")), None), ["ns/b"]);
+        assert_eq!(names("other/", "n-2", None, None), [""; 0]);
+        assert_eq!(names("", "", None, Some(1)), ["ns/a"], "pods without a Node are not in the index");
+        store.compact(None);
+        assert_eq!(names("", "n-2", None, None), ["ns/a", "ns/b"]);
     }
 
     #[test]

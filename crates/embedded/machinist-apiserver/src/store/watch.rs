@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::log::event::Event;
+use crate::store::node_index::node_name;
 use crate::values::key::Key;
 
-/// The cheap part of a watch's selectors. The store checks it at commit time, so that a pod's event
-/// wakes one kubelet and not all.
+/// The cheap part of the selectors of a list or a watch. The store checks it at commit time, so that
+/// a pod's event wakes one kubelet and not all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interest {
     /// `namespace/`, or empty for all namespaces.
@@ -38,10 +38,6 @@ impl Interest {
 
 fn names(key: &Key) -> &str {
     key.as_str().rsplit('/').next().unwrap_or_default()
-}
-
-fn node_name(object: &Value) -> &str {
-    object.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Events of one watch in commit order: first those from before it was opened, then live events.

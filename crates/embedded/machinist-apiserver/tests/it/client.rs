@@ -6,6 +6,7 @@ use futures::{StreamExt, TryStreamExt};
 use http::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
     PostParams, WatchEvent, WatchParams,
@@ -125,6 +126,28 @@ async fn watches_see_every_change_in_order() {
     }
     assert_eq!(seen, ["+a", "+b", "-b", "-a"]);
     assert_eq!(server.open_watches(), 0);
+}
+
+/// As after a restore of an older backup.
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_a_later_version_shows_only_what_follows_it() {
+    let server = Server::new(Config::default());
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    let map = |name: &str| ConfigMap {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        ..ConfigMap::default()
+    };
+    let first = maps.create(&PostParams::default(), &map("a")).await.expect("created");
+    let now: u64 = first.metadata.resource_version.expect("a version").parse().expect("a number");
+    let mut params = WatchParams::default().timeout(300);
+    params.bookmarks = true;
+    let mut events = maps.watch(&params, &(now + 2).to_string()).await.expect("watch").boxed();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    for name in ["b", "c", "d"] {
+        maps.create(&PostParams::default(), &map(name)).await.expect("created");
+    }
+    let event = events.try_next().await.expect("no error").expect("an event");
+    assert!(matches!(&event, WatchEvent::Added(o) if o.metadata.name.as_deref() == Some("d")), "{event:?}");
 }
 
 #[tokio::test(start_paused = true)]

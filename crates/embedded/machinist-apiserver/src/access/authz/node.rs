@@ -13,6 +13,7 @@ use crate::access::authz::decision::Decision;
 use crate::access::authz::roles;
 use crate::schema::kinds::pod_references as refers;
 use crate::store::mvcc::Store;
+use crate::store::watch::Interest;
 use crate::values::identity::Identity;
 use crate::values::key::Key;
 use crate::values::object::Object;
@@ -114,7 +115,9 @@ fn related(store: &Store, node: &str, asked: &Attributes) -> Verdict {
     if asked.name.is_empty() {
         return refuse("No Object name found");
     }
-    let slice = store.slice_shown("pods", &format!("{}/", asked.namespace), None, None);
+    let of_node =
+        Interest { prefix: format!("{}/", asked.namespace), name: None, node_name: Some(node.to_owned()) };
+    let slice = store.slice_covered("pods", &of_node, None, None);
     let pods = slice.map(|s| s.items).unwrap_or_default();
     let uses = pods.iter().any(|(_, pod)| runs(node, pod) && pod_uses(pod, &asked.resource, &asked.name));
     if uses { Ok(()) } else { unrelated(node) }

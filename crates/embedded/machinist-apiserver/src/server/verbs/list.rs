@@ -13,6 +13,7 @@ use crate::server::verbs::{Answer, Call};
 use crate::store::mvcc::Compacted;
 use crate::store::page::Continue;
 use crate::store::selector::Selector;
+use crate::store::watch::Interest;
 use crate::values::object::{Object, to_bytes};
 use crate::values::query::Query;
 use crate::values::status::{ApiError, ApiResult, FieldErrors};
@@ -66,9 +67,9 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Answer> {
     // A replica's own state is served without paging, as kube-apiserver does from its cache.
     let limit = if freshness == Freshness::Any && page.is_none() { 0 } else { limit };
     let collection = &call.served.resource.collection;
-    let prefix = prefix(&call.path.namespace);
+    let interest = interest(call, &selector);
     let after = page.as_ref().map(|p| &p.after);
-    let slice = match call.core.store.slice_shown(collection, &prefix, after, revision) {
+    let slice = match call.core.store.slice_covered(collection, &interest, after, revision) {
         Ok(slice) => slice,
         Err(Compacted { oldest }) => {
             return Err(expired(page.as_ref(), revision.unwrap_or_default(), oldest));
@@ -116,6 +117,15 @@ pub(crate) fn selector(call: &Call) -> ApiResult<Selector> {
         call.query.text("fieldSelector"),
         &call.served.field_labels(),
     )
+}
+
+/// Returns the part of the selectors that the store evaluates.
+pub(crate) fn interest(call: &Call, selector: &Selector) -> Interest {
+    Interest {
+        prefix: prefix(&call.path.namespace),
+        name: selector.fixed("metadata.name").map(str::to_owned),
+        node_name: selector.fixed("spec.nodeName").map(str::to_owned),
+    }
 }
 
 /// Combines `resourceVersion` and `resourceVersionMatch`.

@@ -21,10 +21,10 @@ use crate::server::replica::ReplicaView;
 use crate::server::response::Body;
 use crate::server::verbs::Call;
 use crate::server::verbs::get::{parse_revision, wait_for};
-use crate::server::verbs::list::{prefix, refuse_options, selector};
+use crate::server::verbs::list::{interest, refuse_options, selector};
 use crate::store::mvcc::{Compacted, Store};
 use crate::store::selector::Selector;
-use crate::store::watch::{Feed, Interest};
+use crate::store::watch::Feed;
 use crate::values::clock::Clock;
 use crate::values::object::{self, Object, to_bytes};
 use crate::values::status::{ApiError, ApiResult, FieldErrors};
@@ -57,11 +57,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
     if let Some(revision) = at_least {
         wait_for(&call.core, revision).await?;
     }
-    let interest = Interest {
-        prefix: prefix(&call.path.namespace),
-        name: selector.fixed("metadata.name").map(str::to_owned),
-        node_name: selector.fixed("spec.nodeName").map(str::to_owned),
-    };
+    let interest = interest(call, &selector);
     let store = &call.core.store;
     let collection = &call.served.resource.collection;
     // A lagging replica does not know newer events: its watches are as late as its state.
@@ -79,7 +75,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
         Start::State | Start::StateAndMark => {
             let lagging = view.as_ref().filter(|_| stale_state_allowed).and_then(ReplicaView::limit);
             let at = lagging.map(|at| at.max(store.compacted()));
-            match store.slice_shown(collection, &interest.prefix, None, at) {
+            match store.slice_covered(collection, &interest, None, at) {
                 Err(Compacted { oldest }) => return Ok(ended(too_old(0, oldest))),
                 Ok(slice) => {
                     let wanted = slice.items.iter().filter(|(_, object)| selector.selects(object));
@@ -283,6 +279,11 @@ impl Watch {
                     None => continue,
                 },
             };
+            // Its start may be a revision that the server has not reached, for example after a
+            // restore. Until then, kube-apiserver sends nothing.
+            if event.revision <= self.after {
+                continue;
+            }
             if let Some(view) = &self.view {
                 let until = self.ends;
                 let seen = tokio::time::timeout_at(until, view.reaches(event.revision)).await;
@@ -309,7 +310,7 @@ impl Watch {
         if self.view.as_ref().and_then(ReplicaView::limit).is_some() {
             return None;
         }
-        Some(self.lines.bookmark(revision.max(self.after), Mark::Progress))
+        (self.after <= revision).then(|| self.lines.bookmark(revision, Mark::Progress))
     }
 
     /// Renders an event for this watch: entering and leaving its selector are ADDED and DELETED.
