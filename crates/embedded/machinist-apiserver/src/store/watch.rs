@@ -9,8 +9,8 @@ use crate::log::event::Event;
 use crate::store::node_index::node_name;
 use crate::values::key::Key;
 
-/// The cheap part of the selectors of a list or a watch. The store checks it at commit time, so that
-/// a pod's event wakes one kubelet and not all.
+/// The cheap part of the selectors of a list or a watch. For a watch, the store checks it at commit
+/// time, so that a pod's event wakes one kubelet and not all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interest {
     /// `namespace/`, or empty for all namespaces.
