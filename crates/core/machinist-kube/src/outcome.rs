@@ -43,7 +43,7 @@ pub enum WriteOutcome {
     },
     /// Nothing was written: an object of that name exists. Read the object and check its owner.
     AlreadyExists,
-    /// Nothing was written: the object, its namespace or its kind does not exist.
+    /// Nothing was written: the object or its namespace does not exist.
     NotFound,
     /// Nothing was written: the API server does not permit the request.
     Denied {
@@ -105,7 +105,8 @@ impl WriteOutcome {
         match effective_code(status) {
             409 if status.is_already_exists() => Self::AlreadyExists,
             409 | 410 | 412 => Self::Stale,
-            404 => Self::NotFound,
+            404 if is_absent(status) => Self::NotFound,
+            404 => Self::Unknown { message: message() },
             // The test of a JSON patch failed. For an invalid field, the answer would contain
             // causes.
             422 if causes(status).is_empty() => Self::Stale,
@@ -181,6 +182,33 @@ impl EvictionOutcome {
 }
 
 /// The HTTP code of a status, derived from the reason if the server omitted the code.
+/// The reason that the client gives to an error whose body is not a `Status` of Kubernetes.
+const NO_STATUS: &str = "Failed to parse error data";
+
+/// Whether an API server gave the answer. A proxy before it may answer 404 or 409, too, without a
+/// reason of Kubernetes.
+pub fn is_of_an_api_server(status: &Status) -> bool {
+    status.reason != NO_STATUS
+}
+
+/// Whether an API server says that the object does not exist. The 404 of a proxy, or of a server
+/// that does not serve the kind now, says nothing about the object.
+pub fn is_absent(status: &Status) -> bool {
+    status.reason == "NotFound"
+}
+
+/// Returns the object that a GET returned, or `None` if it does not exist.
+///
+/// # Errors
+/// Every other error, also a 404 that says nothing about the object.
+pub fn existing<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+    match result {
+        Ok(object) => Ok(Some(object)),
+        Err(kube::Error::Api(status)) if is_absent(&status) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn effective_code(status: &Status) -> u16 {
     match (status.code, status.reason.as_str()) {
         (0, "AlreadyExists" | "Conflict") => 409,
@@ -237,6 +265,7 @@ mod tests {
             (409, "AlreadyExists", WriteOutcome::AlreadyExists),
             (0, "AlreadyExists", WriteOutcome::AlreadyExists),
             (404, "NotFound", WriteOutcome::NotFound),
+            (404, NO_STATUS, WriteOutcome::Unknown { message: message() }),
             (422, "Invalid", WriteOutcome::Stale),
             (403, "Forbidden", WriteOutcome::Denied { message: message() }),
             (401, "Unauthorized", WriteOutcome::Denied { message: message() }),
@@ -248,6 +277,17 @@ mod tests {
         ] {
             assert_eq!(code(status, reason), meaning, "{status} {reason}");
         }
+    }
+
+    #[test]
+    fn only_an_api_server_says_that_an_object_does_not_exist() {
+        let read = |code: u16, reason: &str| {
+            existing(api(serde_json::json!({ "code": code, "reason": reason, "message": "m" })))
+        };
+        assert!(matches!(read(404, "NotFound"), Ok(None)));
+        assert!(read(404, NO_STATUS).is_err(), "the page of a proxy");
+        assert!(read(503, "ServiceUnavailable").is_err());
+        assert!(matches!(existing(Ok(1)), Ok(Some(1))));
     }
 
     #[test]

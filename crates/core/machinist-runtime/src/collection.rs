@@ -13,6 +13,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{Request, Status};
 use machinist_kube::Cluster;
 use machinist_kube::barrier::Settled;
+use machinist_kube::outcome::existing;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Unexpected};
 
@@ -85,11 +86,7 @@ impl Collection {
     /// Returns the object of that name; `None` if there is none.
     pub(crate) async fn get(&self, name: &str) -> Result<Option<Written>, kube::Error> {
         let request = self.request.get(name, &kube::api::GetParams::default());
-        match self.send(request, "get").await {
-            Ok(object) => Ok(Some(object)),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        existing(self.send(request, "get").await)
     }
 
     /// Creates the object.

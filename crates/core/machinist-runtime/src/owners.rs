@@ -2,6 +2,7 @@
 //! they were read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use machinist_kube::outcome::existing;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use serde_json::Value;
 
@@ -39,7 +40,8 @@ pub async fn version_if_owned<C: Contract, F: Fed<C>>(
     owner_uid: &str,
 ) -> Result<Option<String>, Stop> {
     let api = F::api(runtime, &key.namespace);
-    let read = api.get_metadata_opt(&key.name).await.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let read = existing(api.get_metadata(&key.name).await);
+    let read = read.map_err(|error| Stop::Unanswered(error.to_string()))?;
     let metadata = read.map(|object| object.metadata);
     let Some(metadata) = metadata.filter(|metadata| metadata.uid.as_deref() == Some(uid)) else {
         return Ok(None);

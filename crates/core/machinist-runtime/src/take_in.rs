@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kube::Resource;
 use kube::api::ListParams;
 use machinist_core::{GAP_AFTER, Succession};
+use machinist_kube::outcome::existing;
 use machinist_kube::watch::WatchOptions;
 use machinist_kube::{Delta, Entry, ObjectKey, list_once};
 use tokio::time::Instant;
@@ -82,7 +83,7 @@ pub async fn refresh<C: Contract, F: Fed<C>>(
     // object of that name, which is not absent.
     let known = F::store(&runtime.world.lock().seen).get(key).map(|entry| entry.uid.clone());
     let api = F::api(runtime, &key.namespace);
-    let Some(object) = api.get_opt(&key.name).await? else {
+    let Some(object) = existing(api.get(&key.name).await)? else {
         if let Some(uid) = known {
             take_in::<C, F>(runtime, Delta::Absent { key: key.clone(), uid });
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
+use machinist_kube::outcome::is_of_an_api_server;
 use machinist_kube::{WriteOutcome, outcome};
 use machinist_plan::mcm::drain::{Eviction, EvictionAnswer, PodCall, PodRef, VolumeWait};
 use machinist_plan::mcm::facts::MachineFacts;
@@ -14,9 +15,6 @@ use machinist_runtime::Stop;
 
 use super::memory::remember;
 use crate::mcm::contract::Runtime;
-
-/// The reason that the client gives to an error whose body is not a `Status` of Kubernetes.
-const NO_STATUS: &str = "Failed to parse error data";
 
 /// Evicts or deletes one pod. The result is remembered per pod, so that one blocked pod does not
 /// delay the others.
@@ -79,11 +77,10 @@ async fn delete_pod(runtime: &Runtime, pod: &PodRef) -> EvictionAnswer {
     }
 }
 
-/// Whether an API server gave the answer. A proxy before it may answer 404 or 409, too, without a
-/// reason of Kubernetes.
+/// Whether an API server gave the answer.
 fn is_of_the_api<T>(result: &Result<T, kube::Error>) -> bool {
     match result {
-        Err(kube::Error::Api(status)) => status.reason != NO_STATUS,
+        Err(kube::Error::Api(status)) => is_of_an_api_server(status),
         Err(_) => false,
         Ok(_) => true,
     }
@@ -103,7 +100,7 @@ fn failed<T>(result: &Result<T, kube::Error>) -> EvictionAnswer {
         }
         // The answer says nothing about the pod: a proxy answered, or the credential is not valid
         // now.
-        _ if status.reason == NO_STATUS => EvictionAnswer::Unanswered(message),
+        _ if !is_of_an_api_server(status) => EvictionAnswer::Unanswered(message),
         (401, _) => EvictionAnswer::Unanswered(message),
         (500, _) => EvictionAnswer::Failed(message),
         (_, WriteOutcome::Unknown { message }) => EvictionAnswer::Unanswered(message),

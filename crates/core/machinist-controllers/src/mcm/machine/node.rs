@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 use machinist_api::constants::{conditions, finalizers, reasons};
+use machinist_kube::outcome::{existing, is_of_an_api_server};
 use machinist_kube::store::RelistPart;
 use machinist_kube::{Delta, GuardedPatch, ObjectKey, list_once};
 use machinist_plan::mcm::facts::{MachineFacts, NodeFacts, PodFacts};
@@ -184,7 +185,7 @@ pub(super) async fn look_at_lease(
     let started = runtime.now();
     let leases: Api<Lease> = Api::namespaced(runtime.clients.target.clone(), NODE_LEASE_NAMESPACE);
     let renewed = |lease: Lease| lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0);
-    let found = match leases.get_opt(&node.name).await {
+    let found = match existing(leases.get(&node.name).await) {
         Ok(lease) => lease.and_then(renewed).map_or(Renewal::Never, Renewal::At),
         // Without permission to read Leases, the decision is made without them.
         Err(kube::Error::Api(status)) if status.code == 403 => Renewal::Unknown,
@@ -198,7 +199,7 @@ pub(super) async fn look_at_lease(
 /// Remembers a failed read, and whether the API server was silent.
 fn unanswered(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp, error: &kube::Error) -> Stop {
     let is_denied = matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403));
-    let is_answer = matches!(error, kube::Error::Api(status) if status.code < 500)
+    let is_answer = matches!(error, kube::Error::Api(status) if status.code < 500 && is_of_an_api_server(status))
         && !(is_denied && machine.wants_force_deletion());
     let (ended, silent) = (runtime.now(), (!is_answer).then(|| error.to_string()));
     remember(runtime, machine, |memory| {
