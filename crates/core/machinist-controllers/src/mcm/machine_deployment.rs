@@ -16,6 +16,7 @@ use super::options::Tools;
 use super::reference::object_key;
 use super::seen::{BY_OWNER, NO_OWNER, Seen, sets_owned_by, unknown_owned_by};
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use machinist_api::constants::{annotations, finalizers, labels, reasons};
 use machinist_api::{MachineDeploymentStatus, MachinePriority, MachineSet};
 use machinist_kube::recorder::EventType;
@@ -366,6 +367,16 @@ async fn create_set(runtime: &Arc<Runtime>, s: &Snapshot, set: MachineSet) -> Re
     let failures = |change: &dyn Fn(&mut BTreeMap<String, String>)| {
         change(&mut runtime.lock().seen.memory.set_failures);
     };
+    let created = created.and_then(|created| match created {
+        Created::Made { labels, owners } if !owns(&s.deployment, &labels, &owners) => {
+            Err(Stop::refused(format!(
+                "MachineDeployment {} does not select or control its new MachineSet {name}: another program, \
+                 for example an admission webhook, changes its metadata",
+                s.deployment.name
+            )))
+        }
+        created => Ok(created),
+    });
     match created {
         Ok(Created::Made { .. }) => {
             failures(&|all| drop(all.remove(&s.deployment.uid)));
@@ -385,6 +396,17 @@ async fn create_set(runtime: &Arc<Runtime>, s: &Snapshot, set: MachineSet) -> Re
         }
         Err(stop) => Err(stop),
     }
+}
+
+/// Whether a deployment owns, or adopts, a set with these labels and owners.
+fn owns(
+    deployment: &MachineDeploymentFacts,
+    labels: &BTreeMap<String, String>,
+    owners: &[OwnerReference],
+) -> bool {
+    let is_other = |owner: &OwnerReference| owner.uid != deployment.uid && owner.controller == Some(true);
+    let is_selected = deployment.selector.as_ref().is_some_and(|selector| selector.selects(labels));
+    is_selected && !owners.iter().any(is_other)
 }
 
 /// Changes the labels of a Machine, and its owner if it moves to another set. Neither set nor the

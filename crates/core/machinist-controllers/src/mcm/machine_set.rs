@@ -14,7 +14,7 @@ use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSe
 use machinist_plan::mcm::machine_deployment::{FieldChange, limits, synced_changes};
 use machinist_plan::mcm::machine_set::{
     Action, ChildFailure, Misfit, RESERVED_NUMBERS, Snapshot, bound, child, misfit, overshoots,
-    owner_reference, released_early, with_stray,
+    owner_reference, released_early, taken, with_stray,
 };
 use serde_json::json;
 
@@ -257,7 +257,7 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             // Without an answer, the set may have lost the Machine too.
             if let (Ok(()) | Err(Stop::Unanswered(_)), Some(message)) = (&result, released_early(s, &machine))
             {
-                remember_stray(runtime, s, message);
+                remember_stray(runtime, s, machine.created, message);
             }
             result
         }
@@ -326,6 +326,10 @@ async fn create(runtime: &Arc<Runtime>, s: &Snapshot, number: u64, name: &str) -
                 is_ours,
                 "A Machine with this name exists already"
             );
+            // An answer may have been lost that showed it.
+            if let Some(message) = taken(set, name, &owners) {
+                remember_stray(runtime, s, s.now, message);
+            }
         }
         Err(Stop::Refused { message, .. }) => return Err(refuse_creation(runtime, set, message)),
         Err(stop) => return Err(stop),
@@ -369,18 +373,18 @@ fn refuse_misfit(runtime: &Runtime, s: &Snapshot, number: u64, misfit: Misfit) -
     remember_number(&mut runtime.lock().seen, &s.set, number);
     // A Machine that the set controls becomes a stray when the set releases it.
     if !misfit.is_controlled {
-        remember_stray(runtime, s, misfit.message.clone());
+        remember_stray(runtime, s, s.now, misfit.message.clone());
     }
     tell_failed_creation(runtime, &s.set, &misfit.message);
     Stop::Refused { message: misfit.message, is_told: true }
 }
 
 /// Remembers a Machine that left its set soon after its creation.
-fn remember_stray(runtime: &Runtime, s: &Snapshot, message: String) {
+fn remember_stray(runtime: &Runtime, s: &Snapshot, created: Timestamp, message: String) {
     let mut world = runtime.lock();
     if world.seen.has_owner(&s.set.uid) {
         let strays = &mut world.seen.memory.strays;
-        let all = with_stray(s, strays.get(&s.set.uid), message);
+        let all = with_stray(s, strays.get(&s.set.uid), created, message);
         strays.insert(s.set.uid.clone(), all);
     }
 }

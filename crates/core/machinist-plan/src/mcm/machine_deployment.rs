@@ -187,7 +187,9 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
     // created at full size.
     let is_alone =
         s.sets.iter().all(|owned| rollout::specified(owned) == 0 && rollout::has_no_machines(owned));
-    let replicas = if is_alone { s.deployment.replicas() } else { 0 };
+    // If another program changed a set that has the first name, it may change each further one. So
+    // that one gets its size only when the deployment owns it.
+    let replicas = if is_alone && attempt == 0 { s.deployment.replicas() } else { 0 };
     let set = new_set(&s.deployment, attempt, replicas, next_revision(s, None), size_annotations(s));
     if let Some(refusal) = template::unselected(&s.deployment, &set) {
         let why = refusal.why();

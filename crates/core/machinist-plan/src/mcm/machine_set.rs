@@ -33,7 +33,7 @@ pub use self::names::{RESERVED_NUMBERS, Reserved, child_name};
 pub use self::replicas::{child, owner_reference};
 use self::snapshot::invalid;
 pub use self::snapshot::{AutoPreserve, ChildFailure, SafetyMargins, Snapshot};
-pub use self::strays::{Misfit, misfit, released_early, with_stray};
+pub use self::strays::{Misfit, misfit, released_early, taken, with_stray};
 use super::late_adoption;
 use super::live::{is_live, number};
 use super::machine_deployment::template::is_synced;

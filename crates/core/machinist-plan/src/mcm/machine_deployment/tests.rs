@@ -475,7 +475,7 @@ fn name(world: &World, attempt: u32) -> String {
 fn a_taken_name_is_skipped() {
     let mut world = world(3);
     world.taken.insert(name(&world, 0));
-    assert_eq!(world.actions(), [format!("set {}: create with 3 replicas", name(&world, 1))]);
+    assert_eq!(world.actions(), [format!("set {}: create with 0 replicas", name(&world, 1))]);
     let all: Vec<_> = (0..NAME_ATTEMPTS).map(|attempt| name(&world, attempt)).collect();
     world.taken.extend(all);
     world.check(expect![[r#"

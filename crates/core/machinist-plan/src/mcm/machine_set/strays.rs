@@ -45,10 +45,22 @@ pub(super) fn next_creation(s: &Snapshot) -> Option<Timestamp> {
     Some(plus(last, wait)).max(proven).filter(|again| s.now < *again)
 }
 
-/// Returns the memory of a set's strays after another one.
-pub fn with_stray(s: &Snapshot, strays: Option<&ChildFailure>, message: String) -> ChildFailure {
-    let count = strays.and_then(|strays| counted(s, strays)).map_or(0, |strays| strays.attempts.count);
-    ChildFailure { message, attempts: Attempts { count: count.saturating_add(1), last: s.now } }
+/// Returns the memory of a set's strays after another one. Strays that were created before the last
+/// loss do not double the wait: a user may take many Machines out of the set.
+pub fn with_stray(
+    s: &Snapshot,
+    strays: Option<&ChildFailure>,
+    created: Timestamp,
+    message: String,
+) -> ChildFailure {
+    let count = strays.and_then(|strays| counted(s, strays)).map_or(1, |before| {
+        let Attempts { count, last } = &before.attempts;
+        // A release without an answer is repeated.
+        let is_known = before.message == message;
+        let is_news = !is_known && (*count < ALLOWED || *last < created);
+        if is_news { count.saturating_add(1) } else { *count }
+    });
+    ChildFailure { message, attempts: Attempts { count, last: s.now } }
 }
 
 /// Returns the strays unless they are forgotten: they were long ago, or a later Machine has stayed.
@@ -79,21 +91,27 @@ pub fn misfit(
     labels: &BTreeMap<String, String>,
     owners: &[OwnerReference],
 ) -> Option<Misfit> {
-    let is_controlled =
-        owners.iter().any(|owner| owner.uid == set.uid && owner.controller.unwrap_or_default());
     let is_selected = set.selector.as_ref().is_some_and(|selector| selector.selects(labels));
-    let message = if !is_controlled {
+    let message = match taken(set, name, owners) {
+        Some(message) => message,
+        None if !is_selected => unselected(name, set),
+        // The set adopts a Machine without a controller.
+        None => return None,
+    };
+    let is_controlled = owners.iter().any(|owner| owner.uid == set.uid && owner.controller == Some(true));
+    Some(Misfit { message, is_controlled })
+}
+
+/// Returns the message about a Machine with a name of the set that another object controls.
+pub fn taken(set: &MachineSetFacts, name: &str, owners: &[OwnerReference]) -> Option<String> {
+    let is_other = |owner: &OwnerReference| owner.uid != set.uid && owner.controller == Some(true);
+    owners.iter().any(is_other).then(|| {
         format!(
-            "Machine {name} does not have MachineSet {} as its controller although it was created so: \
-             another program, for example an admission webhook, changes metadata.ownerReferences",
+            "the new Machine {name} has another controller than MachineSet {}: another program, for \
+             example an admission webhook, changes metadata.ownerReferences",
             set.name
         )
-    } else if !is_selected {
-        unselected(name, set)
-    } else {
-        return None;
-    };
-    Some(Misfit { message, is_controlled })
+    })
 }
 
 /// A new Machine that its set does not count.

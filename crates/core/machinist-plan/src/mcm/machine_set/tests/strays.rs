@@ -1,6 +1,6 @@
 //! Tests of sets that lose their new Machines.
 
-use super::super::strays::{misfit, released_early, with_stray};
+use super::super::strays::{misfit, released_early, taken, with_stray};
 use super::*;
 
 /// A set that has lost that many Machines, the last one that many seconds ago.
@@ -59,12 +59,25 @@ fn a_set_whose_later_machine_stays_creates_all() {
 #[test]
 fn losses_in_a_row_are_counted() {
     let counted = |world: &World| {
-        with_stray(&world.snapshot(), world.strays.as_ref(), "Machine y has left".into()).attempts
+        with_stray(&world.snapshot(), world.strays.as_ref(), at(0), "Machine y has left".into()).attempts
     };
     assert_eq!(counted(&world(3)), Attempts { count: 1, last: at(0) });
     assert_eq!(counted(&lost(3, 3, 60)), Attempts { count: 4, last: at(0) });
     assert_eq!(counted(&lost(3, 3, 7200)), Attempts { count: 1, last: at(0) });
     assert_eq!(counted(&aged(lost(3, 3, 700), 650)), Attempts { count: 1, last: at(0) });
+}
+
+#[test]
+fn machines_of_before_the_last_loss_do_not_lengthen_the_wait() {
+    let count = |before, created, name: &str| {
+        let world = lost(3, before, 10);
+        let message = format!("Machine {name} has left");
+        with_stray(&world.snapshot(), world.strays.as_ref(), at(created), message).attempts.count
+    };
+    assert_eq!(count(2, -60, "y"), 3);
+    assert_eq!(count(3, -60, "y"), 3, "a user takes many Machines out of the set");
+    assert_eq!(count(3, -5, "y"), 4);
+    assert_eq!(count(2, -60, "x"), 2, "its release is repeated");
 }
 
 #[test]
@@ -89,9 +102,12 @@ fn an_answer_shows_a_machine_that_the_set_does_not_count() {
     assert!(relabelled.is_controlled);
     let other = OwnerReference { uid: "another".into(), ..ours.clone() };
     let shared = OwnerReference { controller: None, ..ours };
-    for owners in [vec![], vec![other], vec![shared]] {
-        let taken = misfit(&s.set, "m", &labels("s"), &owners).expect("another owner");
-        assert!(!taken.is_controlled, "{owners:?}");
-        assert!(taken.message.contains("changes metadata.ownerReferences"), "{}", taken.message);
+    let owners = [other];
+    let given_away = misfit(&s.set, "m", &labels("s"), &owners).expect("another owner");
+    assert!(!given_away.is_controlled);
+    assert_eq!(taken(&s.set, "m", &owners).as_ref(), Some(&given_away.message));
+    assert!(given_away.message.contains("changes metadata.ownerReferences"), "{}", given_away.message);
+    for owners in [&[][..], &[shared]] {
+        assert_eq!(misfit(&s.set, "m", &labels("s"), owners), None, "the set adopts it");
     }
 }
