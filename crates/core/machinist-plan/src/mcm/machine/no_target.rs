@@ -71,7 +71,7 @@ fn record_addresses(s: &Snapshot) -> Plan<Action> {
         Ok(Sighting::Present(instance)) => match available(s, instance) {
             Some(status) => write(status),
             None if plus(ended, LOOK_AGAIN_AFTER) <= s.now => find(),
-            None if create::has_timed_out(s) => create::give_up_recorded(s, no_address(s), None),
+            None if has_timed_out(s) => create::give_up_recorded(s, no_address(s), None),
             None => {
                 let why = create::with_deadline(s, looking());
                 create::until_timeout(s, Plan::until(plus(ended, LOOK_AGAIN_AFTER), why))
@@ -86,7 +86,7 @@ fn record_addresses(s: &Snapshot) -> Plan<Action> {
         Err(error) => {
             let (operation, state) =
                 (create::refused(error), s.state_after(error, OldState::after_creation(error)));
-            if create::has_timed_out(s) {
+            if has_timed_out(s) {
                 return create::give_up_recorded(s, operation, state);
             }
             let wait = retry_after(error.kind, s.answers.failures, s.defaults.exhausted_retry);
@@ -99,6 +99,12 @@ fn record_addresses(s: &Snapshot) -> Plan<Action> {
             create::until_timeout(s, create::report(s, &operation, state, why, Some(retry_at)))
         }
     }
+}
+
+/// Whether the creation ends as failed. A Machine that is older than this process may have been
+/// restored from a backup. Its instance may run pods, so no time decides.
+fn has_timed_out(s: &Snapshot) -> bool {
+    create::has_timed_out(s) && s.process.saw_creation_of(s.machine.created)
 }
 
 /// The operation of an instance that boots for too long.

@@ -102,7 +102,10 @@ fn booting() -> World {
 
 /// The process has wanted the instance for longer than the creation timeout.
 fn late(world: World) -> World {
-    world.created(-3600).with(|s| s.answers.wanted_since = Some(at(-3600)))
+    world.created(-3600).with(|s| {
+        s.answers.wanted_since = Some(at(-3600));
+        s.process.started = at(-4000);
+    })
 }
 
 fn shown(plan: &Plan<Action>) -> Option<String> {
@@ -133,6 +136,16 @@ fn an_instance_without_an_address_fails_in_the_end() {
     assert_eq!(shown(&late(booting()).plan()).as_deref(), Some(expected));
     let plan = late(booting()).with(|s| s.now = at(4)).plan();
     assert!(matches!(plan.actions[..], [Action::Find(_)]), "another look comes first: {plan:?}");
+}
+
+/// It may have been restored from a backup, with an outdated Secret, and its instance may run pods.
+#[test]
+fn no_lookup_of_an_older_machine_times_out() {
+    for world in [booting(), looked_up(Err(error(ErrorKind::Unavailable, "no")))] {
+        let plan = late(world).with(|s| s.process.started = at(-3500)).plan();
+        assert!(shown(&plan).is_none_or(|status| status.starts_with("CrashLoopBackOff")), "{plan:?}");
+        assert_eq!(plan.wait, Wait::Until(at(4)));
+    }
 }
 
 #[test]
