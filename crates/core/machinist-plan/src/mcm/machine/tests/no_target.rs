@@ -138,7 +138,7 @@ fn an_instance_without_an_address_fails_in_the_end() {
     assert!(matches!(plan.actions[..], [Action::Find(_)]), "another look comes first: {plan:?}");
 }
 
-/// It may have been restored from a backup, with an outdated Secret, and its instance may run pods.
+/// A Machine of before the process may have been restored from a backup, with an outdated Secret.
 #[test]
 fn no_lookup_of_an_older_machine_times_out() {
     for world in [booting(), looked_up(Err(error(ErrorKind::Unavailable, "no")))] {
